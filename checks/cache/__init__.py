@@ -1,0 +1,1 @@
+"""Checks of the layer `cache` of the reading path."""

@@ -1,0 +1,1 @@
+"""Checks of the layer `config` of the reading path."""

@@ -1,0 +1,1 @@
+"""Checks of the layer `generation` of the reading path."""

@@ -1,0 +1,1 @@
+"""Checks of the layer `mask` of the reading path."""

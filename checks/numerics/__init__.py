@@ -1,0 +1,1 @@
+"""Checks of the layer `numerics` of the reading path."""

@@ -1,0 +1,1 @@
+"""Checks of the layer `positions` of the reading path."""

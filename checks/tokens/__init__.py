@@ -1,0 +1,1 @@
+"""Checks of the layer `tokens` of the reading path."""

@@ -1,0 +1,118 @@
+"""What a check is: a pure function from evidence to findings, marked with @check.
+
+The function's parameters name the evidence it needs by type. A parameter typed `X | None` is evidence that the check
+can do without; it then runs with None (that is how one check serves both `check --static` and a full run).
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gemma_doctor import evidence
+from gemma_doctor.finding import Examined, Finding
+
+CheckFunction = Callable[..., Iterator["Finding | Examined"]]
+
+# The reading path. A finding can follow only from one at an earlier gate (diagnose.py).
+GROUPS = ("config", "tokens", "positions", "mask", "cache", "numerics", "generation")
+
+EVIDENCE_TYPES: tuple[type, ...] = (
+    evidence.Config,
+    evidence.ModelFacts,
+    evidence.TokenizerFacts,
+    evidence.Trace,
+    evidence.PaddedBatch,
+    evidence.Generation,
+)
+
+
+class NotApplicable(Exception):
+    """Raised by a check: the subject has no such thing. The message is the reason."""
+
+
+class CouldNotLook(Exception):
+    """Raised by a check or a pass: there is such a thing, and it could not be looked at. The message is the reason."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """One parameter of a check: its evidence type, and whether the check can run without."""
+
+    parameter: str
+    type: type
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Check:
+    """A validated check.
+
+    Attributes:
+        id: slug; the file name with dashes.
+        group: folder.
+        function: the check itself.
+        needs: its parameters.
+        decides_before: group in front of whose gate this one stands, if not its own group's (see `check`).
+        source: where it came from ("gemma-doctor", a distribution, a folder).
+    """
+
+    id: str
+    group: str
+    function: CheckFunction
+    needs: tuple[Need, ...]
+    decides_before: str = ""
+    source: str = "gemma-doctor"
+
+    @property
+    def gate(self) -> tuple[int, int]:
+        """Place on the reading path: smaller is earlier."""
+        if self.decides_before:
+            return GROUPS.index(self.decides_before), 0
+        return GROUPS.index(self.group), 1
+
+    @property
+    def title(self) -> str:
+        return (inspect.getdoc(self.function) or "").strip().splitlines()[0]
+
+    @property
+    def is_static(self) -> bool:
+        """It can run on the published file alone."""
+        return all(need.optional or need.type is evidence.Config for need in self.needs)
+
+
+def check(*, decides_before: str = "") -> Callable[[CheckFunction], CheckFunction]:
+    """Mark a function as the check of its file.
+
+    Args:
+        decides_before: a group whose evidence this check's subject decides, when its gate stands earlier on the
+            reading path than its folder: the length that a cache reports decides positions and masks.
+    """
+
+    def mark(function: CheckFunction) -> CheckFunction:
+        function.__gemma_doctor_check__ = decides_before  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def needs_of(function: CheckFunction) -> tuple[Need, ...]:
+    """Read a check's parameters.
+
+    Raises:
+        TypeError: a parameter is no evidence type.
+    """
+    hints = typing.get_type_hints(function)
+    hints.pop("return", None)
+    needs = []
+    for name, hint in hints.items():
+        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        kinds = [option for option in options if option is not type(None)]
+        if len(kinds) != 1 or kinds[0] not in EVIDENCE_TYPES:
+            known = ", ".join(kind.__name__ for kind in EVIDENCE_TYPES)
+            raise TypeError(f"parameter {name!r} of {function.__name__} is no evidence type (known: {known})")
+        needs.append(Need(name, kinds[0], type(None) in options))
+    return tuple(needs)

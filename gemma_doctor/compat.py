@@ -1,0 +1,3 @@
+"""The one place that knows transformers' names, arguments and constructors by release."""
+
+from __future__ import annotations

@@ -1,0 +1,479 @@
+"""What was observed: frozen, read-only, made once and shared by all checks. No torch here.
+
+A check names the evidence it needs by parameter type: `Config`, `ModelFacts`, `TokenizerFacts`, `Trace`,
+`PaddedBatch`, `Generation`. Arrays are numpy copies with the write flag off; where a torch dtype matters its name is
+kept beside the array (bfloat16 is stored as float32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.uint8]
+
+SLIDING = "sliding_attention"
+FULL = "full_attention"
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy of `array` that cannot be written to."""
+    copy = np.array(array, copy=True)
+    copy.flags.writeable = False
+    return copy
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A value and the key under which it was written, e.g. ("text_config.sliding_window", 512)."""
+
+    key: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class RopeClaim:
+    """Rotary parameters as written for one layer kind.
+
+    Attributes:
+        key: where they were written, e.g. "rope_parameters.sliding_attention" or "rope_theta".
+        theta: base wavelength, None when the text names none.
+        rope_type: "default", "linear", "dynamic", "yarn", "llama3", "longrope", "proportional".
+        parameters: everything else that was written (factor, partial_rotary_factor, original_max_position_embeddings,
+            low_freq_factor, beta_fast, attention_factor, truncate, mscale ...), numbers, strings and lists.
+    """
+
+    key: str
+    theta: float | None
+    rope_type: str = "default"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ConfigFacts:
+    """One spelling of a text decoder's configuration (the published file, or the loaded object), read the same way.
+
+    A field is None when that spelling says nothing: class defaults are filled in only by the loading library.
+
+    Attributes:
+        origin: who says so, for messages: "published config.json", "loaded config", "preset gemma-3-270m".
+        family: model_type of the text decoder.
+        window: the sliding window W, in tokens, the query included; Claim with value None if written as null.
+        window_switch: a key that turns the window on or off (`use_sliding_window`), if written.
+        layer_kinds: kind of every layer as written or as the written pattern implies, else None.
+        pattern: the key that decided `layer_kinds`.
+        rope: by layer kind; the key "" stands for "every layer" (flat spelling).
+        eps: epsilon of the norms.
+        head_dim, global_head_dim: size of one head on sliding (or all) and on full layers.
+        raw: the text decoder's own mapping, as it was.
+    """
+
+    origin: str
+    family: str
+    window: Claim | None
+    window_switch: Claim | None
+    layer_kinds: tuple[str, ...] | None
+    pattern: Claim | None
+    rope: Mapping[str, RopeClaim]
+    eps: Claim | None
+    layers: int | None
+    hidden_size: int | None
+    heads: int | None
+    kv_heads: int | None
+    head_dim: int | None
+    global_head_dim: int | None
+    max_positions: int | None
+    causal: bool
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A configuration to hold the subject against.
+
+    Attributes:
+        facts: the expected spelling; None-valued fields expect nothing.
+        binding: True for `expect:` in the run file (a mismatch is an error); False for the preset of the same shape
+            (a mismatch is a warning: a fine-tune may differ on purpose).
+    """
+
+    facts: ConfigFacts
+    binding: bool
+
+
+@dataclass(frozen=True)
+class Config:
+    """The subject's configuration as published, and what it is expected to be (evidence of `check --static`)."""
+
+    published: ConfigFacts
+    expectations: tuple[Expectation, ...] = ()
+
+
+# --- the model as it stands ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """One decoder layer of the examined model.
+
+    Attributes:
+        index: of the layer (`layer_idx` of its attention module).
+        kind: as the model's own config names it.
+        window_attributes: window-like attributes that the attention module itself carries (`sliding_window`, ...),
+            None values included; empty when it carries none (some families pass the window at call time).
+        head_dim, query_heads, kv_heads: sizes seen in the module.
+        shares_kv_with: layer whose keys and values this one reuses, else None.
+    """
+
+    index: int
+    kind: str
+    window_attributes: Mapping[str, int | None]
+    head_dim: int
+    query_heads: int
+    kv_heads: int
+    shares_kv_with: int | None = None
+
+
+@dataclass(frozen=True)
+class NormFacts:
+    """One normalisation module.
+
+    Attributes:
+        name: dotted module name.
+        attribute: the epsilon that the module stores, None if it stores none under a known name.
+        measured: the epsilon that acts: from the outputs for two inputs of alternating sign, one of RMS near
+            sqrt(expected eps) and one large; None where it could not be measured.
+        dtype: name of the dtype in which it was fed ("float32", "bfloat16").
+        tolerance: relative error of `measured` that the dtype's rounding explains.
+    """
+
+    name: str
+    attribute: float | None
+    measured: float | None
+    dtype: str
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class RotaryBuffer:
+    """Inverse frequencies that live in a rotary module, radians per position, shape (rotary_dim / 2,).
+
+    `kind` is the layer kind it serves, "" if it serves all.
+    """
+
+    name: str
+    kind: str
+    values: Floats
+    dtype: str
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """The loaded configuration and the modules built from it.
+
+    Attributes:
+        loaded: configuration that the running model carries (class defaults filled in).
+        layers, norms, rotary: as found in the modules of the text decoder.
+        causal: False for bidirectional models.
+        backend: attention implementation that the model is set to ("eager", "sdpa", ...).
+        dtype: of the parameters.
+    """
+
+    loaded: ConfigFacts
+    layers: tuple[LayerFacts, ...]
+    norms: tuple[NormFacts, ...]
+    rotary: tuple[RotaryBuffer, ...]
+    causal: bool
+    backend: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    """What the subject's tokenizer is set to do."""
+
+    class_name: str
+    padding_side: str
+    pad_token_id: int | None
+    bos_token_id: int | None
+    vocabulary: int
+
+
+# --- the running model -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MaskFacts:
+    """A mask as the kernel received it.
+
+    Attributes:
+        form: "dense" (4-D tensor), "padding" (2-D, flash), "block" (flex BlockMask), "other".
+        dtype: torch dtype name, "" where it has none.
+        shape: as received.
+        bits: dense masks: True = may be read, packed along the key axis, shape (b, h, q, ceil(k / 8)); else None.
+        first, last, count: dense masks: first and last readable column and their number per row, shape (b, h, q);
+            first = last = -1 in an empty row; else None.
+        lowest, highest: extreme values of a numeric mask, None for bool.
+        between: how many values are neither 0 nor at or below finfo(dtype).min / 2 (0 for bool).
+        nans: how many values are NaN.
+    """
+
+    form: str
+    dtype: str
+    shape: tuple[int, ...]
+    bits: Bytes | None = None
+    first: Ints | None = None
+    last: Ints | None = None
+    count: Ints | None = None
+    lowest: float | None = None
+    highest: float | None = None
+    between: int = 0
+    nans: int = 0
+
+    def readable(self) -> Bools:
+        """Unpacked: True where the key may be read, shape (b, h, q, k). Only for dense masks."""
+        if self.bits is None:
+            raise ValueError(f"a {self.form} mask has no cells")
+        return np.unpackbits(self.bits, axis=-1, count=self.shape[-1]).astype(bool)
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One call of the attention function, as it was made.
+
+    Attributes:
+        layer: index.
+        kernel: "eager", "sdpa", "flash_attention_2", "flex_attention", ...
+        query_shape: (b, heads, q, head_dim).
+        key_shape: (b, kv_heads, k, head_dim).
+        query_dtype: torch dtype name.
+        mask: None when the library passed None (causality is then left to the kernel).
+        causal_when_none: what the kernel does without a mask: True = causal, False = reads all keys.
+        window_argument: `sliding_window` handed to the function, None if none.
+        key_positions: for chosen calls: the absolute token position that each key column was recognised as (matched
+            with the reference route's key vectors), -1 = no match, shape (b, k); else None.
+    """
+
+    layer: int
+    kernel: str
+    query_shape: tuple[int, int, int, int]
+    key_shape: tuple[int, int, int, int]
+    query_dtype: str
+    mask: MaskFacts | None
+    causal_when_none: bool
+    window_argument: int | None
+    key_positions: Ints | None = None
+
+
+@dataclass(frozen=True)
+class CacheLayer:
+    """One layer of the KV cache after a forward.
+
+    Attributes:
+        layer: index.
+        seen: cumulative length, what the cache says it has seen; None if it has no notion of it.
+        stored: length of the key axis it holds.
+        sliding: the layer drops old keys.
+        static: it has a fixed number of slots.
+    """
+
+    layer: int
+    seen: int | None
+    stored: int
+    sliding: bool
+    static: bool
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward of the text decoder: a prefill, a chunk, or a decode step.
+
+    Attributes:
+        start: columns (tokens and pads) fed before this forward.
+        fed: columns fed now.
+        real: True for real tokens, False for pads, shape (b, fed).
+        positions: position ids as the rotary embedding received them, shape (b, fed), broadcast over the batch;
+            None if none were seen.
+        positions_agree: all rotary modules received the same ids.
+        calls: one per attention layer, in order of execution.
+        cache: the cache after this forward, own layers only; empty when there is none.
+    """
+
+    start: int
+    fed: int
+    real: Bools
+    positions: Ints | None
+    positions_agree: bool
+    calls: tuple[KernelCall, ...]
+    cache: tuple[CacheLayer, ...]
+
+    @property
+    def total(self) -> int:
+        """Columns fed up to and including this forward."""
+        return self.start + self.fed
+
+    @property
+    def is_decode_step(self) -> bool:
+        return self.fed == 1 and self.start > 0
+
+
+@dataclass(frozen=True)
+class Crash:
+    """An exception out of the subject's own forward.
+
+    Attributes:
+        kind, message: type and first line.
+        step: forward in which it happened, 0 = prefill.
+        total: columns fed up to and including that forward.
+        layer: last attention layer entered, None if none was.
+    """
+
+    kind: str
+    message: str
+    step: int
+    total: int
+    layer: int | None
+
+
+@dataclass(frozen=True)
+class LayerRotation:
+    """The rotation that one layer's queries and keys received at position 1.
+
+    Attributes:
+        layer: index.
+        frequencies: angle at position 1 = inverse frequency, radians, shape (rotary_dim / 2,).
+        scaling: length of the (cos, sin) vector: the attention factor of yarn and longrope, else 1.
+        dtype: of cos and sin.
+    """
+
+    layer: int
+    frequencies: Floats
+    scaling: float
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One thing that was run with the recorder on.
+
+    Attributes:
+        name: unique, e.g. "prompt W-8", "prompt W+1", "left-padded batch", "second turn", "true window".
+        window: W in force in this pass (W' on a skeleton), None if the model has none.
+        prompt_length: columns of the first prompt.
+        padded: some rows hold pads.
+        streamed: tokens were streamed out while generating.
+        forwards: in order.
+        crash: the exception that ended it, else None.
+    """
+
+    name: str
+    window: int | None
+    prompt_length: int
+    padded: bool
+    streamed: bool
+    forwards: tuple[Forward, ...]
+    crash: Crash | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All recorded passes.
+
+    Attributes:
+        passes: in the order in which they ran.
+        rotations: of the first recorded prefill.
+        device: where it ran ("cpu", "cuda:0").
+        layer_kinds: kind of every layer of the model that ran.
+        shares_kv_with: for layers that reuse another layer's keys: that layer.
+        causal: False for bidirectional models.
+    """
+
+    passes: tuple[Pass, ...]
+    rotations: tuple[LayerRotation, ...]
+    device: str
+    layer_kinds: Mapping[int, str]
+    shares_kv_with: Mapping[int, int]
+    causal: bool
+
+    def forwards(self) -> Iterator[tuple[Pass, int, Forward]]:
+        """Every forward with its pass and its step (0 = prefill)."""
+        for one in self.passes:
+            for step, forward in enumerate(one.forwards):
+                yield one, step, forward
+
+    def calls(self) -> Iterator[tuple[Pass, int, Forward, KernelCall]]:
+        for one, step, forward in self.forwards():
+            for call in forward.calls:
+                yield one, step, forward, call
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """Rows of unequal length run together, against each row run alone.
+
+    Attributes:
+        pass_name: the pass of `Trace` in which they ran.
+        side: "left" or "right", as the batch was really padded.
+        side_from: who decided: "tokenizer" or "this tool (no tokenizer)".
+        real: attention mask of the prompt, shape (rows, columns).
+        deviation: largest difference of the next-token logits, row in batch against row alone, shape (rows,).
+        flips: the top token differs and the gap of the two tokens exceeds 2 floors, shape (rows,).
+        floor: noise floor, in logits.
+    """
+
+    pass_name: str
+    side: str
+    side_from: str
+    real: Bools
+    deviation: Floats
+    flips: Bools
+    floor: float
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A repeated run of tokens: `period` tokens again and again from `start` (index into the generated tokens)."""
+
+    start: int
+    period: int
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One long greedy generation.
+
+    Attributes:
+        window: W in force, None if the model has none.
+        prompt_length: tokens of the prompt.
+        asked: new tokens asked for.
+        margin: new tokens wanted after the edge.
+        tokens: generated ids, shape (generated,).
+        reference: the reference route's top token at the same positions (teacher-forced), shape (generated,).
+        clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,).
+        loop: the loop at the end of the text, if there is one.
+        crash: exception, if one ended it.
+        pass_name: its pass in `Trace`.
+        prompt_from: where the prompt came from, in words.
+    """
+
+    window: int | None
+    prompt_length: int
+    asked: int
+    margin: int
+    tokens: Ints
+    reference: Ints
+    clear: Bools
+    loop: Loop | None
+    crash: Crash | None
+    pass_name: str
+    prompt_from: str

@@ -1,0 +1,176 @@
+"""What an examination says: severities, findings, outcomes, the report. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Severity(enum.IntEnum):
+    """How bad a finding is. Ordered, so that ``--fail-on`` is a comparison."""
+
+    NOTE = 1  # worth knowing
+    WARNING = 2  # wrong under conditions that the finding names
+    ERROR = 3  # output is or will be wrong
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+class Outcome(str, enum.Enum):
+    """What became of one check. Only SKIPPED counts as "not evaluated"; only the patient can FAIL."""
+
+    PASS = "pass"  # examined at least one thing; no finding above `note`
+    FAIL = "fail"  # a finding at `warning` or `error`
+    NOT_APPLICABLE = "n/a"  # the subject has no such thing
+    SKIPPED = "skipped"  # there is such a thing, and it could not be looked at
+    ERROR = "error"  # the check itself crashed
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a fault shows.
+
+    An empty tuple means "not bound to one": a finding without layers concerns the whole model, one without passes
+    every pass.
+
+    Attributes:
+        layers: layer indices, ascending.
+        passes: names of the passes (see `gemma_doctor.evidence.Pass.name`).
+        boundary: where in words, e.g. "from total length 512 (= W, step 8) on".
+    """
+
+    layers: tuple[int, ...] = ()
+    passes: tuple[str, ...] = ()
+    boundary: str = ""
+
+    def can_explain(self, other: Location) -> bool:
+        """True if a fault here can be the reason for a fault there: its layers and passes cover the other's.
+
+        A fault in one layer reaches whatever is not bound to layers (logits, text); it does not reach another
+        layer's mask, positions or cache.
+        """
+        layers = not self.layers or not other.layers or set(other.layers) <= set(self.layers)
+        passes = not self.passes or not other.passes or bool(set(self.passes) & set(other.passes))
+        return layers and passes
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A row of keys as two lines of marks: what should be read and what was (text report, DESIGN section 7).
+
+    Attributes:
+        caption: e.g. "token 511, layer 0, 16 tokens a mark (# read, ! should be read and is not, + read, should not)".
+        expected: marks, same length as `observed`.
+        observed: marks.
+    """
+
+    caption: str
+    expected: str
+    observed: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One fault of the subject. There is none without `observed` and `expected`.
+
+    Attributes:
+        title: one line, lower case, no full stop.
+        where: layers, passes, boundary.
+        observed: what was measured.
+        expected: what it should be, and who says so.
+        effect: how far it reaches the output, against the noise floor; empty if not measured.
+        do: what to do, one line.
+        known: a public report of this fault, if one is known.
+        strip: expected and observed keys, when keys are what differs.
+        check: id of the check that made it (filled in by diagnose.py).
+        follows_from: id of the check whose finding explains this one, else empty (filled in by diagnose.py).
+    """
+
+    title: str
+    severity: Severity
+    observed: str
+    expected: str
+    do: str
+    where: Location = Location()
+    effect: str = ""
+    known: str = ""
+    strip: Strip | None = None
+    check: str = ""
+    follows_from: str = ""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What a check looked at. A count of 0 turns the check into `skipped`.
+
+    Attributes:
+        count: number of things compared.
+        sentence: one line for the healthy report, e.g. "97 steps x 15 layers, +1 each".
+    """
+
+    count: int
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """Outcome of one check. `reason` is filled for n/a, skipped and error."""
+
+    check: str
+    group: str
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+    examined: Examined | None = None
+    reason: str = ""
+
+    @property
+    def worst(self) -> Severity | None:
+        return max((f.severity for f in self.findings), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything that one run says. Renderers read this and nothing else.
+
+    Attributes:
+        version: of gemma-doctor.
+        subject: ordered facts about what was examined: name, source, family, layers, kinds, weights, window ...
+        environment: versions of transformers, torch, python; device, dtype, attention backend, seed.
+        passes: what was run: window W, reduced window W', prompt and generated lengths, source of the text.
+        remarks: lines for the headline that are no findings ("SKELETON: random weights; pip install ... gets them").
+        results: one per selected check, in reading-path order.
+        fail_on: the severity at which the exit code becomes 1, None for "never".
+        exit_code: as in the command line contract.
+        timing: durations, tokens/s, memory: the only part that may differ between two runs.
+        interrupted: the user pressed Ctrl-C; results hold what was known by then.
+    """
+
+    version: str
+    subject: Mapping[str, object]
+    environment: Mapping[str, object]
+    passes: Mapping[str, object]
+    remarks: tuple[str, ...]
+    results: tuple[CheckResult, ...]
+    fail_on: Severity | None
+    exit_code: int
+    timing: Mapping[str, object] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(f for r in self.results for f in r.findings)
+
+    @property
+    def causes(self) -> tuple[Finding, ...]:
+        """Findings at `error` that follow from no other, in reading-path order."""
+        return tuple(f for f in self.findings if f.severity is Severity.ERROR and not f.follows_from)
+
+    @property
+    def consequences(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.follows_from)
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(r.outcome is outcome for r in self.results)
