@@ -1,6 +1,9 @@
-"""The one exception that users see: what went wrong, and what to do about it."""
+"""What users see when an examination cannot be made or ends early: what went wrong, and what to do about it."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class DoctorError(Exception):
@@ -15,3 +18,29 @@ class DoctorError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+class TimedOut(BaseException):
+    """The time that --timeout allows is over.
+
+    Not an `Exception`: a pass turns the exceptions of the subject's own forward into findings, and the end of the time
+    is none of them. `diagnose` catches it, as it catches KeyboardInterrupt, and skips the checks that are not done.
+
+    Args:
+        seconds: the time that was allowed.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"timed out after {seconds:g} s")
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean X?" or the empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def in_one_line(error: BaseException, longest: int = 300) -> str:
+    """What an exception says, or its type if it says nothing, without line breaks and cut to `longest` characters."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= longest else f"{said[:longest]} ..."

@@ -48,7 +48,8 @@ class RopeClaim:
     Attributes:
         key: where they were written, e.g. "rope_parameters.sliding_attention" or "rope_theta".
         theta: base wavelength, None when the text names none.
-        rope_type: "default", "linear", "dynamic", "yarn", "llama3", "longrope", "proportional".
+        rope_type: "default", "linear", "dynamic", "yarn", "llama3", "longrope", "proportional"; "" when the text
+            names none (a class default decides).
         parameters: everything else that was written (factor, partial_rotary_factor, original_max_position_embeddings,
             low_freq_factor, beta_fast, attention_factor, truncate, mscale ...), numbers, strings and lists.
     """
@@ -285,6 +286,7 @@ class CacheLayer:
         stored: length of the key axis it holds.
         sliding: the layer drops old keys.
         static: it has a fixed number of slots.
+        recording: it keeps dropped keys for a while on purpose, so that a draft can be rolled back.
     """
 
     layer: int
@@ -292,6 +294,7 @@ class CacheLayer:
     stored: int
     sliding: bool
     static: bool
+    recording: bool = False
 
 
 @dataclass(frozen=True)
@@ -441,14 +444,6 @@ class PaddedBatch:
 
 
 @dataclass(frozen=True)
-class Loop:
-    """A repeated run of tokens: `period` tokens again and again from `start` (index into the generated tokens)."""
-
-    start: int
-    period: int
-
-
-@dataclass(frozen=True)
 class Generation:
     """One long greedy generation.
 
@@ -460,7 +455,6 @@ class Generation:
         tokens: generated ids, shape (generated,).
         reference: the reference route's top token at the same positions (teacher-forced), shape (generated,).
         clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,).
-        loop: the loop at the end of the text, if there is one.
         crash: exception, if one ended it.
         pass_name: its pass in `Trace`.
         prompt_from: where the prompt came from, in words.
@@ -473,7 +467,6 @@ class Generation:
     tokens: Ints
     reference: Ints
     clear: Bools
-    loop: Loop | None
     crash: Crash | None
     pass_name: str
     prompt_from: str

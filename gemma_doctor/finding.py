@@ -85,6 +85,9 @@ class Finding:
         do: what to do, one line.
         known: a public report of this fault, if one is known.
         strip: expected and observed keys, when keys are what differs.
+        standing: the fault stands in a setting, not in what ran (right padding, say): it never follows from another.
+            A finding that is bound to no pass is standing in any case.
+        gate: the group of the reading path where it was seen, when that is not the check's own.
         check: id of the check that made it (filled in by diagnose.py).
         follows_from: id of the check whose finding explains this one, else empty (filled in by diagnose.py).
     """
@@ -98,8 +101,36 @@ class Finding:
     effect: str = ""
     known: str = ""
     strip: Strip | None = None
+    standing: bool = False
+    gate: str = ""
     check: str = ""
     follows_from: str = ""
+
+
+@dataclass
+class Sighting:
+    """One fault seen at many places: the first in words, all of them as a Location.
+
+    Attributes:
+        observed, expected: at the first place.
+        boundary: the first place, in words.
+    """
+
+    observed: str
+    expected: str
+    boundary: str
+    layers: set[int] = field(default_factory=set)
+    passes: dict[str, None] = field(default_factory=dict)
+
+    def at(self, pass_name: str, layer: int | None = None) -> None:
+        """Count one more place."""
+        self.passes[pass_name] = None
+        if layer is not None:
+            self.layers.add(layer)
+
+    @property
+    def where(self) -> Location:
+        return Location(tuple(sorted(self.layers)), tuple(self.passes), self.boundary)
 
 
 @dataclass(frozen=True)

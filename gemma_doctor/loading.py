@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from gemma_doctor.subject import Subject
+from gemma_doctor import compat, demo, hub, skeleton
+from gemma_doctor.errors import DoctorError, in_one_line
+from gemma_doctor.published import text_part
+from gemma_doctor.settings import Settings
+from gemma_doctor.subject import Subject, has_safetensors
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
+NO_WEIGHTS_NEEDED = "--weights skeleton examines the configuration without them"
 
 
 @dataclass
@@ -39,3 +51,181 @@ class Patient:
     def models(self) -> tuple[Any, ...]:
         """The distinct models."""
         return (self.model,) if self.reduced is self.model else (self.model, self.reduced)
+
+
+def admit(subject: Subject, settings: Settings, progress: Callable[[str], None]) -> Patient:
+    """Put a subject's models in memory.
+
+    Args:
+        progress: takes one line about what will take long.
+
+    Raises:
+        DoctorError: the library does not know the family, refuses the configuration or the attention implementation,
+            the weights are damaged or do not fit in memory, or the device is not there.
+    """
+    import torch
+    import transformers
+
+    if not sys.stderr.isatty():
+        transformers.utils.logging.disable_progress_bar()
+    torch.manual_seed(settings.seed)
+    device = _device(settings.device)
+    _require_backend(settings.attn_implementation)
+    _require_decoder(subject)
+    subject, folder = _folder(subject, settings, progress)
+    cut = ""
+    if subject.weights == "real" and folder is not None:
+        model = reduced = _real_model(subject, folder, settings)
+    else:
+        model, reduced, cut = skeleton.build(subject, settings)
+    with _refusals(subject, f"cannot be moved to {device}", "--device cpu"):
+        model.to(device)
+        reduced.to(device)
+    tokenizer, remark = _tokenizer(folder)
+    parameter = next(model.parameters())
+    return Patient(
+        subject=replace(subject, remarks=(*subject.remarks, remark)) if remark else subject,
+        model=model,
+        reduced=reduced,
+        tokenizer=tokenizer,
+        window=compat.window(model.config.get_text_config()),
+        reduced_window=compat.window(reduced.config.get_text_config()),
+        padding_side=tokenizer.padding_side if tokenizer is not None else "left",
+        cut=cut,
+        dtype=str(parameter.dtype).removeprefix("torch."),
+        device=str(parameter.device),
+        backend=compat.attention_backend(model),
+    )
+
+
+def _device(wanted: str) -> str:
+    """ "auto" is the first CUDA device where there is one, else the CPU.
+
+    Raises:
+        DoctorError: torch has no such device.
+    """
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise DoctorError(f"--device {wanted}: torch knows no such device", "auto, cpu, cuda, cuda:1 or mps") from None
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not there.get(device.type, False):
+        raise DoctorError(f"--device {wanted}: torch sees no such device on this machine", "use --device auto")
+    return wanted
+
+
+def _require_backend(name: str | None) -> None:
+    """The library takes a hub repository for an attention implementation, and runs what it downloads from there."""
+    if name is not None and "/" in name:
+        raise DoctorError(
+            f"--attn-implementation {name}: code from the hub is never run", "name one of the library's own, e.g. eager"
+        )
+
+
+def _require_decoder(subject: Subject) -> None:
+    text, _ = text_part(subject.published)
+    whole = subject.published["model_type"]
+    part = text.get("model_type") or whole
+    for model_type in dict.fromkeys((whole, part)):
+        compat.require_family(model_type, brings_code="auto_map" in subject.published)
+    if compat.auto_class(whole) is None and compat.auto_class(part) is None:
+        raise DoctorError(
+            f"not a decoder that this tool examines: transformers has no language model for {whole!r}",
+            "gemma-doctor presets lists models that are",
+        )
+
+
+def _folder(subject: Subject, settings: Settings, progress: Callable[[str], None]) -> tuple[Subject, Path | None]:
+    """Where weights and tokenizer lie, after making or downloading what is missing.
+
+    The demo falls back to its skeleton where a release cannot read the packaged file, unless real weights are demanded.
+    """
+    if subject.demo:
+        try:
+            return subject, demo.folder(progress)
+        except DoctorError as error:
+            if settings.weights == "real":
+                raise
+            remark = f"SKELETON: random weights ({error.message}); to get real ones: {error.hint}"
+            return replace(subject, weights="skeleton", demo=False, remarks=(*subject.remarks, remark)), None
+    if subject.weights == "real" and subject.folder is not None and not has_safetensors(subject.folder):
+        return subject, hub.fetch_weights(subject.name, progress)
+    return subject, subject.folder
+
+
+def _real_model(subject: Subject, folder: Path, settings: Settings) -> Any:
+    import torch
+
+    _require_shards(subject, folder)
+    dtype = torch.float32 if settings.dtype == "auto" else getattr(torch, settings.dtype)
+    arguments = compat.dtype_argument(dtype)
+    if settings.attn_implementation:
+        arguments["attn_implementation"] = settings.attn_implementation
+    loader = compat.auto_class(subject.published["model_type"])
+    with _refusals(subject, "the model cannot be loaded", NO_WEIGHTS_NEEDED):
+        if subject.demo or subject.overridden:  # the configuration is not the one that lies beside the weights
+            arguments["config"] = compat.whole_config(subject.published)
+        model, info = loader.from_pretrained(
+            folder,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+            **arguments,
+        )
+    missing = sorted(info["missing_keys"])
+    if missing:  # the library fills them with random numbers and goes on
+        raise DoctorError(
+            f"{subject.name}: the weights lack {len(missing)} tensors of the model, {missing[0]} among them",
+            NO_WEIGHTS_NEEDED,
+        )
+    return model.eval().requires_grad_(False)
+
+
+def _require_shards(subject: Subject, folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file():
+        return
+    try:
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DoctorError(f"{index}: not an index of weights: {in_one_line(error)}", NO_WEIGHTS_NEEDED) from None
+    missing = sorted(shard for shard in shards if not (folder / shard).is_file())
+    if missing:
+        raise DoctorError(
+            f"{subject.name}: {len(missing)} of {len(shards)} weight files are missing, {missing[0]} among them",
+            f"download them again; {NO_WEIGHTS_NEEDED}",
+        )
+
+
+def _tokenizer(folder: Path | None) -> tuple[Any | None, str]:
+    """The tokenizer in a folder, None if there is none, and a remark if there is one that cannot be loaded."""
+    if folder is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return None, ""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True), ""
+    except Exception as error:  # a sick tokenizer does not stop the examination of the model
+        return None, f"the tokenizer cannot be loaded: {in_one_line(error)}"
+
+
+@contextmanager
+def _refusals(subject: Subject, what: str, hint: str) -> Iterator[None]:
+    """Whatever the library raises becomes one line."""
+    import torch
+
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise DoctorError(f"{subject.name}: {what}: out of memory", "--dtype bfloat16 takes half as much") from error
+    except Exception as error:
+        raise DoctorError(f"{subject.name}: {what}: {in_one_line(error)}", hint) from error

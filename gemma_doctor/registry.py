@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 
 import gemma_doctor.checks as check_package
 from gemma_doctor.check import GROUPS, Check, needs_of
-from gemma_doctor.errors import DoctorError
+from gemma_doctor.errors import DoctorError, suggest
 
 HEADINGS = ("What it proves", "Why it matters", "How to fix", "Known limits", "References")
 
@@ -50,12 +49,6 @@ def built_in() -> tuple[Check, ...]:
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found.append(validate(module, group))
     return tuple(sorted(found, key=lambda one: (GROUPS.index(one.group), one.id)))
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean X?" or the empty string."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def expand(words: Sequence[str], checks: Sequence[Check], flag: str) -> set[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
+from gemma_doctor import run_file
+from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.finding import Severity
+from gemma_doctor.setting_values import PARSERS
 
 DEFAULT_SUBJECT = "gemma-3-270m"
 
@@ -17,7 +22,7 @@ class Settings:
 
     Attributes:
         subject: SUBJECT as given, None for the embedded default.
-        subject_source: "argument", "run file <name>" or "default".
+        subject_source: "argument", "environment", "run file <name>" or "default".
         weights: "auto", "real" or "skeleton".
         prompt: the user's prompt text (from --prompt, --prompt-file or the run file), None if there is none.
         max_new_tokens: cap on the long generation, None = across the window by `margin`.
@@ -57,3 +62,148 @@ class Settings:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     expect: str | Mapping[str, Any] | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+
+
+RUN_FILE_ONLY = ("overrides", "expect")
+ONLY_BY_CONFIG = ("output",)  # a run file found by chance must not decide where something is written
+PREFIX = "GEMMA_DOCTOR_"
+
+# --- one layer of settings: flags, environment or run file -----------------------------------------------------------
+
+
+def _parse(name: str, value: object, label: str) -> Any:
+    try:
+        return PARSERS[name](value)
+    except ValueError as error:
+        raise DoctorError(f"{label} {error}", "gemma-doctor check --help shows what each setting takes") from None
+
+
+def _one_prompt(layer: Mapping[str, Any], origin: str) -> None:
+    if "prompt" in layer and "prompt_file" in layer:
+        raise DoctorError(f"{origin}: both a prompt and a prompt file are given", "keep one of them")
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[str, Any]:
+    layer = {
+        name: _parse(name, value, f"--{name.replace('_', '-')}" if name != "subject" else "SUBJECT")
+        for name, value in flags.items()
+    }
+    _one_prompt(layer, "command line")
+    return layer
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    layer = {}
+    known = {PREFIX + name.upper(): name for name in PARSERS if name not in RUN_FILE_ONLY}
+    for variable, value in sorted(environment.items()):
+        if variable in known and value:
+            layer[known[variable]] = _parse(known[variable], value, variable)
+        elif variable.startswith(PREFIX) and variable not in (*known, PREFIX + "CONFIG"):
+            raise DoctorError(f"{variable} is no setting{suggest(variable, known)}", f"unset {variable}")
+    _one_prompt(layer, "environment")
+    return layer
+
+
+def _from_run_file(path: Path, by_chance: bool) -> dict[str, Any]:
+    layer = {}
+    known = [name.replace("_", "-") for name in PARSERS]
+    for key, value in run_file.read(path).items():
+        if key not in known:
+            raise DoctorError(f"{path}: unknown key {key!r}{suggest(key, known)}", f"known keys: {', '.join(known)}")
+        name = key.replace("-", "_")
+        if by_chance and name in ONLY_BY_CONFIG:
+            raise DoctorError(
+                f"{path}: may not set {key!r}, since nobody named this run file",
+                f"name it: gemma-doctor check --config {path.name}",
+            )
+        layer[name] = _parse(name, value, f"{path}: {key!r}")
+    _one_prompt(layer, str(path))
+    for name in ("subject", "prompt_file", "output"):
+        if name in layer:
+            layer[name] = _beside(path.parent, layer[name], is_subject=name == "subject")
+    return layer
+
+
+def _beside(folder: Path, written: str, *, is_subject: bool) -> str:
+    """A relative path of a run file, seen from the working folder. A subject may also be a preset or a hub id."""
+    path = Path(written).expanduser()
+    if written == "-" or path.is_absolute():
+        return str(path)
+    named_as_path = written.startswith(("./", "../", ".\\", "..\\")) or path.suffix in (".json", ".gguf")
+    if is_subject and not named_as_path and not ("/" in written and (folder / path).exists()):
+        return written
+    return str(folder / path)
+
+
+# --- all layers together ---------------------------------------------------------------------------------------------
+
+
+def _read_prompt(name: str) -> str:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DoctorError(f"prompt file {name}: not a UTF-8 text", "save it as UTF-8") from None
+    except OSError as error:
+        raise DoctorError(f"prompt file {name}: cannot be read ({error.strerror})", "name an existing file") from None
+    if not text.strip():
+        raise DoctorError(f"prompt file {name}: is empty", "write a prompt into it")
+    return text
+
+
+def _choose_run_file(subject: str | None, config: str | None, folder: Path) -> tuple[Path | None, bool]:
+    """The run file of this run, if there is one, and whether it was found by chance."""
+    if subject is not None and Path(subject).suffix in run_file.SUFFIXES:
+        if config is not None:
+            raise DoctorError(f"two run files are given: {subject} and {config}", "keep one of them")
+        return Path(subject), False
+    if config is not None:
+        return Path(config), False
+    return (run_file.find(folder), True) if subject is None else (None, False)
+
+
+def resolve(flags: Mapping[str, object], environment: Mapping[str, str], folder: Path | None = None) -> Settings:
+    """Merge what was said on the command line, in the environment and in a run file.
+
+    Args:
+        flags: by field name, plus "prompt_file" and "config"; only those that were given.
+        environment: usually os.environ.
+        folder: where a run file is looked for when none is named; the working folder if None.
+
+    Raises:
+        DoctorError: an unknown key or variable, a value of the wrong kind, a file that cannot be read, or
+            strict skips without a subject.
+    """
+    config = flags.get("config") or environment.get(PREFIX + "CONFIG")
+    given = _from_flags({name: value for name, value in flags.items() if name != "config"})
+    variables = _from_environment(environment)
+    argument = given.get("subject", variables.get("subject"))
+    path, by_chance = _choose_run_file(argument, str(config) if config else None, folder or Path())
+    written = _from_run_file(path, by_chance) if path else {}
+    if path and argument == str(path):
+        given.pop("subject", None)
+        variables.pop("subject", None)
+    return _merge({"flag": given, "environment": variables, "run file": written}, path)
+
+
+def _merge(layers: dict[str, dict[str, Any]], path: Path | None) -> Settings:
+    values: dict[str, Any] = {}
+    names = {one.name for one in fields(Settings)} - {"origins", "subject_source"}
+    origins = dict.fromkeys(sorted(names), "default")
+    for origin, layer in reversed(layers.items()):
+        for name, value in layer.items():
+            field_name = "prompt" if name == "prompt_file" else name
+            values[field_name] = Path(value) if name == "prompt_file" else value
+            origins[field_name] = origin
+    if isinstance(values.get("prompt"), Path):
+        values["prompt"] = _read_prompt(str(values["prompt"]))
+    sources = {"flag": "argument", "run file": f"run file {path}"}
+    origin = origins["subject"]
+    settings = Settings(**values, subject_source=sources.get(origin, origin), origins=origins)
+    if settings.strict_skips and settings.subject is None:
+        raise DoctorError(
+            "strict skips need a SUBJECT: no SUBJECT and no run file with one was found here",
+            "name it: gemma-doctor check SUBJECT --strict-skips",
+        )
+    if settings.quiet and settings.verbose:
+        raise DoctorError("quiet and verbose exclude each other", "keep one of -q and -v")
+    return settings

@@ -1,0 +1,117 @@
+"""A long greedy generation crosses the window edge and comes out whole.
+
+What it proves
+    Generation from below the window edge to a margin beyond it, on the chosen device, with end tokens suppressed,
+    raises nothing and does not fall into a loop that the reference route (one forward over the same tokens, float32, eager,
+    without cache) would not fall into. Exceptions in any other pass are reported here too.
+
+Why it matters
+    Cache and window faults begin at the edge: short prompts look fine, and the first long answer crashes or repeats.
+
+How to fix
+    A crash: see its layer and the length it coincides with; compare with another transformers release and with
+    use_cache=False. A loop that the reference route does not share: something between cache and mask is wrong; read the
+    other findings first.
+
+Known limits
+    A generation that did not cross the edge proves nothing and is reported as not evaluated. Small models loop by
+    themselves now and then; such a loop is a note. On random weights (skeleton) text means nothing, and only exceptions
+    and loops that the reference route contradicts count.
+
+References
+    transformers issues 31781 and 35711 (crash past the window), 37574 (silent, from the edge on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gemma_doctor.check import CouldNotLook, check
+from gemma_doctor.evidence import Generation, Ints, Pass, Trace
+from gemma_doctor.finding import Examined, Finding, Location, Severity
+
+REPEATS = 4  # a loop is a run of tokens that stands at least this often in a row at the end ...
+LOOP_TOKENS = 16  # ... and fills at least this many tokens
+
+
+@check()
+def long_generate(trace: Trace, generation: Generation) -> Iterator[Finding | Examined]:
+    """A long generation crosses the window without an exception or a loop of its own."""
+    crashed: dict[tuple[str, str], list[Pass]] = {}
+    for one in trace.passes:
+        if one.crash:
+            crashed.setdefault((one.crash.kind, one.crash.message), []).append(one)
+    for passes in crashed.values():
+        yield _crash(passes)
+    if generation.crash:
+        yield Examined(1, f"stopped by an exception after {len(generation.tokens)} tokens")
+        return
+    total = generation.prompt_length + len(generation.tokens)
+    if generation.window is not None and total <= generation.window:
+        if crashed:
+            yield Examined(1, "exceptions only: the window was not crossed")
+            return
+        lengths = f"{generation.prompt_length} + {len(generation.tokens)}"
+        raise CouldNotLook(f"{lengths} tokens do not cross the window of {generation.window:,}")
+    loop = repeated_tail(generation.tokens)
+    if loop:
+        yield _loop(generation, *loop)
+    crossed = "no window to cross"
+    if generation.window is not None:
+        crossed = f"window crossed at step {max(generation.window - generation.prompt_length, 0)}"
+    yield Examined(
+        len(generation.tokens), f"prompt {generation.prompt_length}, generated {len(generation.tokens)}, {crossed}"
+    )
+
+
+def repeated_tail(tokens: Ints) -> tuple[int, int] | None:
+    """(start, period) of the loop in which the tokens end, or None."""
+    for period in range(1, len(tokens) // REPEATS + 1):
+        same = tokens[period:] == tokens[:-period]
+        run = len(same) if same.all() else int(np.argmin(same[::-1]))
+        if run + period >= max(REPEATS * period, LOOP_TOKENS):
+            return len(tokens) - run - period, period
+    return None
+
+
+def _loop(generation: Generation, start: int, period: int) -> Finding:
+    """Ours, or the model's own: the reference route read the same tokens and says what it would have put."""
+    differs = np.flatnonzero((generation.tokens != generation.reference) & generation.clear)
+    own = differs.size == 0
+    step = "no step" if own else f"step {differs[0]} (token {generation.prompt_length + differs[0]})"
+    return Finding(
+        title="the text loops, and so it does on the reference route" if own else "the text loops",
+        severity=Severity.NOTE if own else Severity.ERROR,
+        where=Location(
+            passes=(generation.pass_name,),
+            boundary=f"from token {generation.prompt_length + start} on, period {period}",
+        ),
+        observed=f"{period} tokens again and again from step {start}; the reference route differs at {step}",
+        expected="no loop that the reference route does not make",
+        do="read the findings above: something between cache and mask is wrong"
+        if not own
+        else "nothing to mend: greedy decoding of a small model loops by itself",
+    )
+
+
+def _crash(passes: list[Pass]) -> Finding:
+    first = passes[0]
+    crash = first.crash
+    assert crash is not None
+    at = f"total length {crash.total}"
+    if first.window is not None:
+        at += f" (W {crash.total - first.window:+d})" if crash.total != first.window else " (= W)"
+    layer = "before any layer" if crash.layer is None else f"layer {crash.layer}"
+    return Finding(
+        title=f"the model's forward raises {crash.kind}",
+        severity=Severity.ERROR,
+        where=Location(
+            passes=tuple(one.name for one in passes),
+            boundary=f"pass {first.name!r}, step {crash.step}, {layer}, {at}",
+        ),
+        observed=f"{crash.kind}: {crash.message}",
+        expected="no exception",
+        do="compare with another transformers release, another --attn-implementation, and use_cache=False",
+    )

@@ -1,0 +1,128 @@
+"""The epsilon of the norms is the published one, and it is the one that acts.
+
+What it proves
+    The published value, the loaded one, the attribute of every norm module of the text decoder, and the epsilon that
+    acts in it are equal. The last is measured: a module is fed two small vectors of alternating sign, one with an RMS
+    near sqrt(eps) and one large; the ratio of the outputs gives eps whatever the weights are. It is fed in the dtype
+    in which it runs, so an epsilon that this dtype cannot hold shows too.
+
+Why it matters
+    Epsilon keeps small activations from being blown up. Far too large, it shrinks the quiet layers and tokens that the
+    model was trained to hear; far too small for a half-precision norm, it is lost. Neither raises anything. It must
+    not grow with the sequence: the mean runs over the features of one token.
+
+How to fix
+    Write the published value under the key that the family reads (`rms_norm_eps`, `layer_norm_eps`, `norm_epsilon`)
+    before the model is built: modules copy it once.
+
+Known limits
+    Modules count as norms if their class name says so. Values compare at float32 precision (a GGUF file holds
+    9.999999974752427e-07 for 1e-06), the measurement at the dtype's: a half-precision norm is measured to a few
+    percent only.
+
+References
+    RMSNorm, arXiv:1910.07467, section 3; layer normalization, arXiv:1607.06450.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from gemma_doctor.check import CouldNotLook, NotApplicable, check
+from gemma_doctor.evidence import Config, ModelFacts, NormFacts
+from gemma_doctor.finding import Examined, Finding, Location, Severity
+from gemma_doctor.oracle import agree
+
+
+@check()
+def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding | Examined]:
+    """Published = loaded = every norm module = the epsilon that acts."""
+    published = config.published.eps
+    claim, origin = published, config.published.origin
+    if claim is None and facts is not None:
+        claim, origin = facts.loaded.eps, f"{facts.loaded.origin}, not published"
+    if claim is None:
+        raise NotApplicable("no epsilon is named" if facts else "the file names no epsilon")
+    if not _usable(claim.value):
+        yield Finding(
+            title=f"{claim.key} is no usable epsilon",
+            severity=Severity.ERROR,
+            observed=f"{claim.value!r} ({origin})",
+            expected="a number above 0, such as 1e-06",
+            do=f"write the value that the model was trained with into {claim.key}",
+        )
+        yield Examined(1, f"{claim.value!r} ({origin})")
+        return
+    yield from _against_expectations(config, claim.key, claim.value, origin)
+    if facts is None:
+        yield Examined(1, f"{claim.value:.6g} published")
+        return
+    yield from _chain(claim.value, f"{claim.key} in {origin}", facts)
+    looked_at = [norm for norm in facts.norms if norm.attribute is not None or norm.measured is not None]
+    if not looked_at:
+        raise CouldNotLook("no norm module could be read or measured")
+    measured = [norm for norm in looked_at if norm.measured is not None]
+    yield Examined(
+        len(looked_at), f"{claim.value:.6g} in {len(looked_at)} norms, measured in {len(measured)}{_dtypes(measured)}"
+    )
+
+
+def _usable(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def _dtypes(norms: Sequence[NormFacts]) -> str:
+    return f" ({', '.join(sorted({norm.dtype for norm in norms}))})" if norms else ""
+
+
+def _against_expectations(config: Config, key: str, value: float, origin: str) -> Iterator[Finding]:
+    for one in config.expectations:
+        expected = one.facts.eps
+        if expected is not None and _usable(expected.value) and not agree(expected.value, value):
+            yield Finding(
+                title="the epsilon of the norms is not the one expected",
+                severity=Severity.ERROR if one.binding else Severity.WARNING,
+                observed=f"{value:.6g} ({key} in {origin})",
+                expected=f"{expected.value:.6g} ({one.facts.origin})",
+                do=f"set {key} to {expected.value:.6g}",
+            )
+
+
+def _chain(value: float, source: str, facts: ModelFacts) -> Iterator[Finding]:
+    loaded = facts.loaded.eps.value if facts.loaded.eps else None
+    lost = _usable(loaded) and not agree(loaded, value)
+    stored = [norm for norm in facts.norms if norm.attribute is not None and not agree(norm.attribute, value)]
+    acting = [norm for norm in facts.norms if norm.measured is not None and not _acts(norm, value)]
+    if not (lost or stored or acting):
+        return
+    observed = [f"loaded {loaded:.6g}"] if lost else []
+    observed += [f"{_values([norm.attribute for norm in stored])} stored in {_some(stored)}"] if stored else []
+    observed += [f"{_values([norm.measured for norm in acting])} acting in {_some(acting)}"] if acting else []
+    yield Finding(
+        title="norms do not use the published epsilon",
+        severity=Severity.ERROR,
+        where=Location(layers=() if lost else _layers([*stored, *acting])),
+        observed="; ".join(observed),
+        expected=f"{value:.6g} everywhere ({source})",
+        do="set epsilon in the configuration before the model is built, and run norms in float32",
+    )
+
+
+def _acts(norm: NormFacts, value: float) -> bool:
+    return norm.measured is not None and abs(norm.measured / value - 1) <= norm.tolerance
+
+
+def _values(values: Sequence[float | None]) -> str:
+    shown = sorted({f"{value:.3g}" for value in values if value is not None})
+    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
+
+
+def _some(norms: Sequence[NormFacts]) -> str:
+    return f"{len(norms)} norms, the first {norms[0].name} ({norms[0].dtype})"
+
+
+def _layers(norms: Sequence[NormFacts]) -> tuple[int, ...]:
+    """Layers of the norms; none if one of them stands outside all layers."""
+    found = [re.search(r"\blayers\.(\d+)\.", norm.name) for norm in norms]
+    return tuple(sorted({int(one[1]) for one in found if one})) if all(found) else ()

@@ -1,0 +1,90 @@
+"""Position ids of real tokens are absolute: 0 for the first, one more for each, over every forward.
+
+What it proves
+    In every pass (prefill, decode steps before, at and after the window edge, a second turn on a returned cache, a
+    padded batch) the ids that the rotary embedding received count the real tokens of each row without a gap, a repeat
+    or a reset. Pads may carry any id.
+
+Why it matters
+    The rotary embedding turns queries and keys by their position. A decode step that starts again at 0, or that counts
+    from the length of a cache that stopped growing, puts every new token in the wrong place: text turns incoherent
+    after the first few tokens, and nothing raises.
+
+How to fix
+    Pass `position_ids` that continue over the cache (cumulative sum of the attention mask, minus one), or pass the
+    attention mask to `generate` and let the library count.
+
+Known limits
+    A constant shift of a whole row is reported as a note: rotary attention depends on differences of positions only.
+    Models that use learned absolute positions are not examined by this tool.
+
+References
+    Su et al. 2021, RoFormer (arXiv 2104.09864): the score of a query and a key depends on their distance.
+    transformers issue 43082: chunked prefill counted pads as tokens (4.51 to 4.57, measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from gemma_doctor.check import CouldNotLook, check
+from gemma_doctor.evidence import Ints, Pass, Trace
+from gemma_doctor.finding import Examined, Finding, Severity, Sighting
+
+
+@check()
+def position_ids(trace: Trace) -> Iterator[Finding | Examined]:
+    """Position ids continue by one per real token, over every forward."""
+    broken = Sighting("", "+1 for every real token", "")
+    shifted = Sighting("", "first real token at 0", "")
+    disagreeing = Sighting("different ids", "the same ids for every layer kind", "")
+    forwards = 0
+    for one in trace.passes:
+        forwards += sum(forward.positions is not None for forward in one.forwards)
+        if not all(forward.positions_agree for forward in one.forwards):
+            disagreeing.at(one.name)
+        for ids in _rows(one):
+            jumps = np.flatnonzero(np.diff(ids) != 1)
+            if jumps.size:
+                broken.observed = broken.observed or _around(ids, int(jumps[0]) + 1)
+                broken.at(one.name)
+            elif ids.size and ids[0] != 0:
+                shifted.observed = shifted.observed or f"first real token at position {ids[0]}"
+                shifted.at(one.name)
+    if not forwards:
+        raise CouldNotLook("no rotary module received position ids")
+    for seen, title, severity in (
+        (broken, "position ids do not continue by one", Severity.ERROR),
+        (disagreeing, "rotary modules of one forward received different position ids", Severity.ERROR),
+        (shifted, "a row is shifted by a constant (harmless)", Severity.NOTE),
+    ):
+        if seen.passes:
+            yield Finding(
+                title=title,
+                severity=severity,
+                where=replace(seen.where, boundary=f"first in pass {next(iter(seen.passes))!r}"),
+                observed=seen.observed,
+                expected=seen.expected,
+                do="let generate() count from the attention mask, or pass position_ids that continue over the cache",
+            )
+    yield Examined(forwards, f"{forwards} forwards in {len(trace.passes)} passes, +1 per real token")
+
+
+def _rows(one: Pass) -> Iterator[Ints]:
+    """Ids of the real tokens of each row, over all forwards of a pass."""
+    seen = [(forward.positions, forward.real) for forward in one.forwards if forward.positions is not None]
+    if not seen:
+        return
+    positions = np.concatenate([ids for ids, _ in seen], axis=1)
+    real = np.concatenate([flags for _, flags in seen], axis=1)
+    for ids, flags in zip(positions, real, strict=True):
+        yield ids[flags]
+
+
+def _around(ids: Ints, index: int) -> str:
+    """The ids on both sides of a jump."""
+    shown = ", ".join(str(value) for value in ids[max(index - 3, 0) : index + 2])
+    return f"real token {index} of the row got position {ids[index]} (ids around it: {shown})"

@@ -1,0 +1,207 @@
+"""Reads a loaded model: its configuration, attention and norm modules, rotary buffers. Runs no forward of it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from gemma_doctor import compat, published
+from gemma_doctor.evidence import FULL, SLIDING, LayerFacts, ModelFacts, NormFacts, RotaryBuffer, frozen
+from gemma_doctor.oracle import EPSILON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gemma_doctor.evidence import ConfigFacts, Floats
+    from gemma_doctor.loading import Patient
+
+WINDOW_ATTRIBUTES = ("sliding_window", "attention_window_size", "window_size")
+EPS_ATTRIBUTES = ("eps", "variance_epsilon", "epsilon")
+# Large enough that no epsilon matters, small enough that its square fits float16.
+LARGE_INPUT = 64.0
+
+
+def model_facts(patient: Patient) -> ModelFacts:
+    """The configuration and the modules of the patient's model at the true window."""
+    model = patient.model
+    return ModelFacts(
+        loaded=loaded_config(model),
+        layers=tuple(_layer(model, index, module) for index, module in attention_modules(model).items()),
+        norms=tuple(norms(model)),
+        rotary=tuple(rotary_buffers(model)),
+        causal=is_causal(model),
+        backend=patient.backend,
+        dtype=patient.dtype,
+    )
+
+
+def text_config(model: Any) -> Any:
+    """The configuration of the text decoder."""
+    return model.config.get_text_config()
+
+
+def loaded_config(model: Any) -> ConfigFacts:
+    """The configuration that the running model carries.
+
+    The window is read off the object: bidirectional Gemma 3 loads half of it and writes the whole one back.
+    """
+    config = text_config(model)
+    mapping = config.to_dict()
+    mapping |= {key: getattr(config, key) for key in published.WINDOW_KEYS if key in mapping}
+    return published.read(mapping, "loaded config")
+
+
+def text_decoder(model: Any) -> Any:
+    """The inner module that owns the decoder layers; in image-text models not the vision tower's.
+
+    Raises:
+        LookupError: there is none.
+    """
+    family = text_config(model).model_type
+    for module in model.modules():
+        if isinstance(getattr(module, "layers", None), torch.nn.ModuleList) and module.config.model_type == family:
+            return module
+    raise LookupError(f"{type(model).__name__} has no module with decoder layers")
+
+
+def attention_modules(model: Any) -> dict[int, Any]:
+    """The attention module of every decoder layer, by layer index, ascending."""
+    found = {
+        int(module.layer_idx): module
+        for module in text_decoder(model).layers.modules()
+        if "Attention" in type(module).__name__ and getattr(module, "layer_idx", None) is not None
+    }
+    return dict(sorted(found.items()))
+
+
+def layer_kinds(model: Any) -> dict[int, str]:
+    """Kind of every layer, as the model's configuration decides it in this release."""
+    return dict(enumerate(compat.layer_kinds(text_config(model))))
+
+
+def shared_kv(model: Any) -> dict[int, int]:
+    """For layers that reuse another layer's keys and values: that layer (the last own one of the same kind)."""
+    kinds, modules = layer_kinds(model), attention_modules(model)
+    reusing = [index for index, module in modules.items() if getattr(module, "is_kv_shared_layer", False)]
+    own = [index for index in modules if index not in reusing]
+    return {index: max(other for other in own if kinds[other] == kinds[index]) for index in reusing}
+
+
+def is_causal(model: Any) -> bool:
+    """False if the attention modules say that they read in both directions."""
+    return any(getattr(module, "is_causal", True) for module in attention_modules(model).values())
+
+
+def _layer(model: Any, index: int, module: Any) -> LayerFacts:
+    config = text_config(model)
+    head_dim = int(getattr(module, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    heads, kv_heads = _heads(module, config, head_dim)
+    return LayerFacts(
+        index=index,
+        kind=layer_kinds(model)[index],
+        window_attributes={name: getattr(module, name) for name in WINDOW_ATTRIBUTES if hasattr(module, name)},
+        head_dim=head_dim,
+        query_heads=heads,
+        kv_heads=kv_heads,
+        shares_kv_with=shared_kv(model).get(index),
+    )
+
+
+def _heads(module: Any, config: Any, head_dim: int) -> tuple[int, int]:
+    """From the projections, since kinds of layers may differ; families that fuse or share them: from the config."""
+    query, key = getattr(module, "q_proj", None), getattr(module, "k_proj", None)
+    heads = int(config.num_attention_heads) if query is None else query.out_features // head_dim
+    if key is not None:
+        return heads, key.out_features // head_dim
+    groups = getattr(module, "num_key_value_groups", None)
+    return heads, heads // int(groups) if groups else int(config.num_key_value_heads)
+
+
+# --- rotary buffers --------------------------------------------------------------------------------------------------
+
+
+def rotary_buffers(model: Any) -> Iterator[RotaryBuffer]:
+    """Live inverse frequencies. Copies that are kept for a later reset are left out."""
+    decoder = text_decoder(model)
+    for name, buffer in decoder.named_buffers():
+        if name.endswith("inv_freq") and not name.endswith("original_inv_freq"):
+            values = frozen(buffer.detach().double().cpu().numpy())
+            yield RotaryBuffer(name, _kind_served(name, decoder), values, str(buffer.dtype).removeprefix("torch."))
+
+
+def _kind_served(name: str, decoder: Any) -> str:
+    """Layer kind in the name ("full_attention_inv_freq", "rotary_embs.full_attention.inv_freq"), else by role.
+
+    A decoder with a `rotary_emb_local` uses its `rotary_emb` for full layers only.
+    """
+    for part in name.split("."):
+        if part.removesuffix("_inv_freq") in _KINDS:
+            return part.removesuffix("_inv_freq")
+    if hasattr(decoder, "rotary_emb_local"):
+        return SLIDING if name.startswith("rotary_emb_local.") else FULL
+    return ""
+
+
+_KINDS = (SLIDING, FULL, "chunked_attention")
+
+# --- norms -----------------------------------------------------------------------------------------------------------
+
+
+def norms(model: Any) -> Iterator[NormFacts]:
+    """Every normalisation module of the text decoder, with the epsilon that acts in it."""
+    decoder = text_decoder(model)
+    expected = loaded_config(model).eps
+    guess = float(expected.value) if expected is not None and expected.value else 1e-6
+    fallback = next(decoder.parameters())
+    for name, module in decoder.named_modules():
+        if "Norm" in type(module).__name__:
+            like = next(module.parameters(), fallback)
+            dtype = str(like.dtype).removeprefix("torch.")
+            attribute = next((float(getattr(module, one)) for one in EPS_ATTRIBUTES if hasattr(module, one)), None)
+            measured = measured_eps(module, guess, like)
+            yield NormFacts(name, attribute, measured, dtype, _tolerance(measured, guess, dtype))
+
+
+@torch.no_grad()
+def measured_eps(module: Any, guess: float, like: torch.Tensor) -> float | None:
+    """The epsilon that acts: y = w x / sqrt(mean(x^2) + eps), solved from two inputs.
+
+    Inputs alternate in sign, so that a LayerNorm's mean is 0; each is fed with both signs, so that a bias cancels;
+    the ratio of a small and a large input's outputs is free of the weight.
+
+    Args:
+        module: the norm.
+        guess: where it is expected; the small input's RMS is near its square root, where the ratio is steepest.
+        like: a tensor of the dtype and on the device in which the module is fed.
+    """
+    weight = getattr(module, "weight", None)
+    # Norms without a weight keep a scalar 1 in some releases; any width will do for them.
+    shape = tuple(weight.shape) if weight is not None and weight.ndim else (64,)
+    small = _small_input(guess)
+    signs = torch.ones(shape, dtype=like.dtype, device=like.device)
+    signs[..., 1::2] = -1
+    signs[..., shape[-1] - shape[-1] % 2 :] = 0
+    inputs = torch.stack([scale * signs for scale in (small, -small, LARGE_INPUT, -LARGE_INPUT)])
+    outputs: Floats = module(inputs).double().cpu().numpy()
+    near, far = (outputs[0] - outputs[1]) / 2, (outputs[2] - outputs[3]) / 2
+    usable = np.abs(far) > 1e-3 * np.abs(far).max()
+    if not usable.any():
+        return None
+    ratio = float(np.mean(near[usable] / far[usable]))
+    square = small**2 * (shape[-1] - shape[-1] % 2) / shape[-1]
+    return square * (1 / ratio**2 - 1) if ratio > 0 and math.isfinite(ratio) else None
+
+
+def _small_input(guess: float) -> float:
+    """A power of two, which every dtype holds exactly."""
+    return float(2.0 ** round(math.log2(guess) / 2))
+
+
+def _tolerance(measured: float | None, guess: float, dtype: str) -> float:
+    """Relative error of the measurement: d(eps)/eps = 2 (c^2 + eps)/eps d(ratio)/ratio, with a few roundings."""
+    eps = measured if measured is not None and measured > 0 else guess
+    roundings = 2 * EPSILON[dtype] + 8 * EPSILON["float32"]
+    return 2 * (_small_input(guess) ** 2 + eps) / eps * roundings

@@ -1,0 +1,193 @@
+"""Running the patient: generation with the recorder on, plain forwards, and the reference route."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gemma_doctor import compat
+from gemma_doctor.capture.keys import recognise
+from gemma_doctor.capture.recorder import Recorder, recording
+from gemma_doctor.check import CouldNotLook
+from gemma_doctor.evidence import Crash, Forward
+
+# Noise floor in float32, in units of eps x max|logit|: healthy routes were seen to need up to 37 of them.
+FLOOR_EPS = 32
+
+
+@dataclass
+class Run:
+    """One generation or forward, recorded.
+
+    Attributes:
+        recorder: with the forwards.
+        tokens: prompt and generated ids, shape (b, columns).
+        logits: raw next-token logits per generated token, each of shape (b, vocabulary).
+        cache: as returned, None after a crash or without one.
+        crash: the exception that ended it.
+    """
+
+    recorder: Recorder
+    tokens: torch.Tensor
+    logits: tuple[torch.Tensor, ...] = ()
+    cache: Any = None
+    crash: Crash | None = None
+
+    @property
+    def forwards(self) -> tuple[Forward, ...]:
+        return tuple(self.recorder.forwards)
+
+
+@dataclass
+class Reference:
+    """The reference route over the same tokens: float32, eager, alone, uncached.
+
+    Families that share KV between layers get one cached prefill instead: their uncached forward was itself broken in
+    some releases.
+
+    Attributes:
+        logits: for the last columns, shape (n, vocabulary).
+        keys: layer -> key states, shape (T, kv_heads * head_dim).
+        floor: noise floor in logits.
+    """
+
+    logits: torch.Tensor
+    keys: Mapping[int, torch.Tensor]
+    floor: float
+
+
+class Heartbeat:
+    """A streamer (put and end are generate's interface) that reports how many tokens came out."""
+
+    def __init__(self, asked: int, progress: Callable[[str], None]) -> None:
+        self._asked, self._progress, self._count = asked, progress, -1  # generate puts the prompt first
+
+    def put(self, _ids: Any) -> None:
+        self._count += 1
+        if self._count and self._count % 16 == 0:
+            self._progress(f"long generate: {self._count} of {self._asked} tokens")
+
+    def end(self) -> None:
+        return
+
+
+def generate(
+    model: Any,
+    ids: torch.Tensor,
+    new_tokens: int,
+    *,
+    recorder: Recorder,
+    attention_mask: torch.Tensor | None = None,
+    cache: Any = None,
+    streamer: Any = None,
+) -> Run:
+    """Greedy generation of `new_tokens` tokens with the recorder on. Exceptions of the subject become a Crash."""
+    mask = torch.ones_like(ids) if attention_mask is None else attention_mask
+    run = Run(recorder, ids)
+
+    def work() -> None:
+        output = compat.generate(model, ids, mask, new_tokens, cache=cache, streamer=streamer)
+        run.tokens, run.logits, run.cache = output.sequences, tuple(output.logits), compat.returned_cache(output)
+
+    _watched(model, run, work)
+    return run
+
+
+def forward(model: Any, ids: torch.Tensor, attention_mask: torch.Tensor, recorder: Recorder) -> Run:
+    """One forward without cache, for models that do not generate."""
+    run = Run(recorder, ids)
+
+    def work() -> None:
+        run.logits = (model(input_ids=ids, attention_mask=attention_mask, use_cache=False).logits[:, -1],)
+
+    _watched(model, run, work)
+    return run
+
+
+def _watched(model: Any, run: Run, work: Callable[[], None]) -> None:
+    try:
+        with torch.inference_mode(), recording(model, run.recorder):
+            work()
+    except compat.CannotWatch as error:
+        raise CouldNotLook(str(error)) from error
+    except Exception as error:
+        run.crash = _crash(run.recorder, error)
+
+
+def _crash(recorder: Recorder, error: Exception) -> Crash:
+    """The subject's exception as evidence; ours, and a lack of memory, are no findings about the subject."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        raise CouldNotLook(f"out of memory: {str(error).splitlines()[0]}") from error
+    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    if Path(__file__).parent.parent in raised_in.parents:
+        raise error
+    return recorder.crash(error)
+
+
+def reference(model: Any, tokens: torch.Tensor, last: int, layers: frozenset[int], shares_kv: bool) -> Reference:
+    """Run the reference route.
+
+    Args:
+        tokens: shape (1, T).
+        last: how many columns of logits to keep, from the end.
+        layers: whose keys to keep.
+        shares_kv: the family shares KV between layers.
+
+    Raises:
+        CouldNotLook: it crashed, or there is no memory for a float32 copy.
+    """
+    dtype = next(model.parameters()).dtype
+    exact = model if dtype is torch.float32 else _float32_copy(model)
+    columns = tokens.shape[1]
+    recorder = Recorder(
+        torch.ones_like(tokens, dtype=torch.bool).cpu().numpy(), keep_keys=lambda layer, total: layer in layers
+    )
+    run = Run(recorder, tokens)
+
+    def plain(one: Any) -> torch.Tensor:
+        logits: torch.Tensor = one(input_ids=tokens, use_cache=shares_kv, logits_to_keep=last).logits
+        return logits[0, -last:].float()
+
+    def work() -> None:
+        with compat.attention_backend_set(exact, "eager"):
+            run.logits = (plain(exact),)
+
+    _watched(exact, run, work)
+    if run.crash:
+        raise CouldNotLook(f"the reference route fails as well: {run.crash.kind}: {run.crash.message}")
+    logits = run.logits[0]
+    if dtype is torch.float32:
+        floor = FLOOR_EPS * torch.finfo(torch.float32).eps * float(logits.abs().max())
+    else:
+        with torch.inference_mode():
+            floor = float((plain(model) - logits).abs().max())
+    keys = {layer: keys for (_, layer), keys in recorder.keys.items()}
+    assert all(len(one) == columns for one in keys.values())
+    return Reference(logits, keys, floor)
+
+
+def _float32_copy(model: Any) -> Any:
+    try:
+        return copy.deepcopy(model).float()
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise CouldNotLook("no memory for a float32 copy to compare with") from error
+
+
+def with_key_positions(run: Run, keys: Mapping[int, torch.Tensor]) -> tuple[Forward, ...]:
+    """The run's forwards, with the kept keys recognised against the reference route's."""
+    forwards = list(run.forwards)
+    for (index, layer), held in run.recorder.keys.items():
+        if layer not in keys or index >= len(forwards):
+            continue
+        calls = tuple(
+            replace(call, key_positions=recognise(held, keys[layer])[None]) if call.layer == layer else call
+            for call in forwards[index].calls
+        )
+        forwards[index] = replace(forwards[index], calls=calls)
+    return tuple(forwards)

@@ -1,0 +1,89 @@
+"""Prompts as token ids: the user's own, and text of any exact length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from gemma_doctor import prompts
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.loading import Patient
+
+# Enough text for any token count: no tokenizer seen here needs more than 6 characters a token on English.
+CHARACTERS_A_TOKEN = 6
+
+
+class Tokens:
+    """Supplies prompts for one patient.
+
+    Attributes:
+        user: ids of the user's prompt, shape (n,), None if there is none.
+        source: where the text of `exact` comes from, in words.
+
+    Raises:
+        DoctorError: the prompt is empty, longer than the model's positions, or cannot be tokenised.
+    """
+
+    def __init__(self, patient: Patient, prompt: str | None, seed: int) -> None:
+        self._tokenizer = patient.tokenizer
+        self._config = patient.model.config.get_text_config()
+        self._seed = seed
+        self.source = prompts.SOURCE if self._tokenizer else f"random ids (seed {seed})"
+        self.user = None if prompt is None else self._encode_user(prompt)
+        if self.user is not None:
+            self.source = f"the given prompt, filled up with {self.source}"
+        self._filler = torch.empty(0, dtype=torch.long)
+
+    def _encode_user(self, prompt: str) -> torch.Tensor:
+        if not prompt.strip():
+            raise DoctorError("the prompt is empty", "give text with --prompt or --prompt-file, or leave both out")
+        if self._tokenizer is None:
+            # A bare config has no vocabulary to read the text with: only its length can be kept, roughly.
+            self.source = f"random ids in the prompt's place ({self.source}): the subject has no tokenizer"
+            return self._random(max(1, len(prompt.split())), self._seed + 1)
+        ids = self._encode(prompt)
+        limit = getattr(self._config, "max_position_embeddings", None)
+        if limit and len(ids) > limit:
+            raise DoctorError(
+                f"the prompt has {len(ids):,} tokens, the model has {limit:,} positions", "give a shorter prompt"
+            )
+        return ids
+
+    def _encode(self, text: str) -> torch.Tensor:
+        assert self._tokenizer is not None
+        return torch.tensor(self._tokenizer(text)["input_ids"], dtype=torch.long)
+
+    def exact(self, length: int, offset: int = 0) -> torch.Tensor:
+        """Exactly `length` ids, shape (length,): the user's prompt first if there is one, then filler.
+
+        Args:
+            offset: where in the filler to begin, so that the rows of a batch differ.
+        """
+        head = self._filling(1)[:1] if self.user is None or offset else self.user[:length]
+        return torch.cat([head, self._filling(1 + offset + length)[1 + offset :]])[:length]
+
+    def _filling(self, length: int) -> torch.Tensor:
+        """At least `length` ids of filler; the first is BOS where the tokenizer adds one."""
+        if len(self._filler) < length:
+            if self._tokenizer is None:
+                self._filler = self._random(max(4096, 2 * length), self._seed)
+            else:
+                self._filler = self._encode(prompts.english(CHARACTERS_A_TOKEN * length))
+        return self._filler
+
+    def _random(self, length: int, seed: int) -> torch.Tensor:
+        special = _special_ids(self._config.to_dict())
+        ordinary = torch.tensor([i for i in range(self._config.vocab_size) if i not in special])
+        picks = torch.randint(len(ordinary), (length,), generator=torch.Generator().manual_seed(seed))
+        return ordinary[picks]
+
+
+def _special_ids(config: Mapping[str, Any]) -> set[int]:
+    """Ids that a config names for some purpose (`eos_token_id`, `image_token_id`, ...)."""
+    ids: set[int] = set()
+    for key, value in config.items():
+        if "token_id" in key or "token_index" in key:
+            ids.update(item for item in (value if isinstance(value, list) else [value]) if isinstance(item, int))
+    return ids

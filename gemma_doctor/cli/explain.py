@@ -1,0 +1,66 @@
+"""`gemma-doctor explain CHECK`: what a check proves, why it matters, how to fix what it finds."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from gemma_doctor import registry
+from gemma_doctor.cli.list import needs
+from gemma_doctor.cli.output import terminal_width, wants_color, write
+
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+CHECK = typer.Argument(metavar="CHECK", help="Id of a check, see 'gemma-doctor list'.")
+
+
+def fit(text: str, width: int | None) -> Iterator[str]:
+    """The lines of a text; on a terminal its paragraphs are filled anew. A new indent or a dash begins a paragraph."""
+    paragraph: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        indent = len(line) - len(line.lstrip())
+        goes_on = paragraph and line and indent == len(paragraph[0]) - len(paragraph[0].lstrip())
+        if width is None or not goes_on or line.lstrip().startswith(("- ", "* ")) or _is_heading(line):
+            yield from _filled(paragraph, width)
+            paragraph = []
+        paragraph.append(line)
+
+
+def _is_heading(line: str) -> bool:
+    return line.strip(" :*#") in registry.HEADINGS
+
+
+def _filled(paragraph: list[str], width: int | None) -> list[str]:
+    if width is None or not paragraph or not paragraph[0]:
+        return paragraph
+    indent = paragraph[0][: len(paragraph[0]) - len(paragraph[0].lstrip())]
+    hanging = indent + ("  " if paragraph[0].lstrip().startswith(("- ", "* ")) else "")
+    text = " ".join(line.strip() for line in paragraph)
+    return textwrap.wrap(
+        text, min(width, 120), initial_indent=indent, subsequent_indent=hanging, break_on_hyphens=False
+    )
+
+
+def render(check_id: str, width: int | None, color: bool) -> str:
+    """The documentation of one check, with its headings in bold where colours are wanted.
+
+    Raises:
+        DoctorError: there is no such check.
+    """
+    check = registry.by_id(check_id, registry.built_in())
+    documentation = inspect.cleandoc(sys.modules[check.function.__module__].__doc__ or "")
+    bold = (lambda text: f"{BOLD}{text}{PLAIN}") if color else (lambda text: text)
+    lines = [bold(line) if _is_heading(line) else line for line in fit(documentation, width)]
+    static = "; also runs in check --static" if check.is_static else ""
+    head = f"{bold(check.id)}, group {check.group}; needs {needs(check)}{static}"
+    return "\n".join([head, "", *lines]) + "\n"
+
+
+def explain(check: Annotated[str, CHECK]) -> None:
+    """Say what a check proves and how to fix its findings."""
+    write(render(check, terminal_width(), wants_color("auto", os.environ, sys.stdout.isatty())))

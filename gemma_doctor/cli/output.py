@@ -1,0 +1,124 @@
+"""Where a report goes: a terminal, a pipe or a file. Stdout gets the report and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.report.escape import escape
+
+
+def wants_color(setting: str, environment: Mapping[str, str], is_terminal: bool) -> bool:
+    """True if ANSI colours are to be written: --color, then NO_COLOR, then FORCE_COLOR, then whether it is a terminal.
+
+    Args:
+        setting: "auto", "always" or "never".
+        environment: usually os.environ.
+        is_terminal: the report goes to one.
+    """
+    if setting != "auto":
+        return setting == "always"
+    if environment.get("NO_COLOR"):
+        return False
+    if environment.get("FORCE_COLOR"):
+        return environment["FORCE_COLOR"] != "0"
+    return is_terminal and environment.get("TERM") != "dumb"
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that stdout is, None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def say(line: str) -> None:
+    """One line of progress, to stderr."""
+    print(escape(line), file=sys.stderr, flush=True)
+
+
+def write(text: str) -> None:
+    """Write to stdout. A reader that went away (`| head`) is no error; the exit code stays what it is.
+
+    Raises:
+        DoctorError: stdout cannot be written to for another reason.
+    """
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more on exit; give it something that takes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise DoctorError(f"stdout: the report cannot be written ({error.strerror})", "see where it leads") from None
+
+
+class Destination:
+    """Stdout or a file. A file is made before the run, beside its final place, and moved there when it is complete.
+
+    Args:
+        output: the path that --output names, None or "-" for stdout.
+
+    Raises:
+        DoctorError: on entering, the file cannot be written.
+    """
+
+    def __init__(self, output: str | None) -> None:
+        self.path = Path(output).expanduser().resolve() if output not in (None, "-") else None
+        self.shown = output
+        self.draft: Path | None = None
+
+    def __enter__(self) -> Destination:
+        if self.path is None or self._is_device():
+            return self
+        try:
+            if self.path.is_dir():
+                raise IsADirectoryError(21, "is a folder")
+            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        except OSError as error:
+            raise self._refused(error) from None
+        os.close(handle)
+        self.draft = Path(name)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.draft is not None:
+            self.draft.unlink(missing_ok=True)
+
+    def write(self, text: str) -> None:
+        """Write the report.
+
+        Raises:
+            DoctorError: the disk is full, or the place is gone.
+        """
+        if self.path is None:
+            write(text)
+            return
+        try:
+            target = self.draft or self.path
+            with target.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            if self.draft is not None:
+                mask = os.umask(0)
+                os.umask(mask)
+                self.draft.chmod(0o666 & ~mask)
+                self.draft.replace(self.path)
+                self.draft = None
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def _is_device(self) -> bool:
+        """A pipe or /dev/null is written to as it is: a file must never take its place."""
+        return self.path is not None and self.path.exists() and not self.path.is_file() and not self.path.is_dir()
+
+    def _refused(self, error: OSError) -> DoctorError:
+        return DoctorError(
+            f"--output {self.shown}: cannot be written ({error.strerror})",
+            "name a file in an existing, writable folder",
+        )

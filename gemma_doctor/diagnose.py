@@ -1,0 +1,196 @@
+"""The whole run: resolve the subject, select checks, collect evidence once, examine, order causes, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from gemma_doctor import __version__, registry
+from gemma_doctor.check import GROUPS, Check, CouldNotLook, NotApplicable
+from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
+from gemma_doctor.evidence import Config
+from gemma_doctor.facts import report_facts
+from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Report, Severity
+from gemma_doctor.settings import Settings
+from gemma_doctor.subject import resolve
+
+Progress = Callable[[str], None]
+
+
+class Source(Protocol):
+    """Where evidence comes from."""
+
+    def get(self, kind: type) -> Any:
+        """One piece of evidence; raises NotApplicable or CouldNotLook."""
+
+
+@dataclass(frozen=True)
+class PublishedOnly:
+    """The source of `check --static`: nothing is loaded."""
+
+    config: Config
+
+    def get(self, kind: type) -> Any:
+        if kind is Config:
+            return self.config
+        raise CouldNotLook("--static looks at the published file only")
+
+
+def diagnose(settings: Settings, progress: Progress) -> Report:
+    """Examine one subject.
+
+    Args:
+        settings: what to do.
+        progress: called with one line of text now and then.
+
+    Raises:
+        DoctorError: the examination cannot be made.
+    """
+    started = time.perf_counter()
+    checks = chosen_checks(settings)
+    subject = resolve(settings)
+    source: Source
+    collector = None
+    if settings.static:
+        source = PublishedOnly(subject.config)
+    else:
+        from gemma_doctor.capture.collector import Collector  # imports torch
+        from gemma_doctor.loading import admit
+
+        patient = admit(subject, settings, progress)
+        subject = patient.subject
+        source = collector = Collector(patient, settings, progress)
+    results, stopped = examine(checks, source)
+    report = Report(
+        version=__version__,
+        remarks=subject.remarks,
+        results=triage(results, checks),
+        fail_on=settings.fail_on,
+        exit_code=0,
+        interrupted=isinstance(stopped, KeyboardInterrupt),
+        **report_facts(subject, settings, collector),
+    )
+    timing = {"total": time.perf_counter() - started, **report.timing}
+    return replace(report, exit_code=exit_code(report, settings, stopped), timing=timing)
+
+
+def chosen_checks(settings: Settings) -> tuple[Check, ...]:
+    """The selected checks; with --static those that the published file is enough for."""
+    known = registry.built_in()
+    required = registry.expand(settings.require, known, "--require")
+    chosen = registry.select(known, settings.select, settings.ignore)
+    missing = required - {one.id for one in chosen}
+    if missing:
+        raise DoctorError(f"--require: {', '.join(sorted(missing))} is not selected", "loosen --select or --ignore")
+    if settings.static:
+        chosen = tuple(one for one in chosen if one.is_static or one.id in {*settings.select, *required})
+    if not chosen:
+        raise DoctorError("no selected check can run with --static", "leave --static out")
+    return chosen
+
+
+def examine(checks: Sequence[Check], source: Source) -> tuple[tuple[CheckResult, ...], BaseException | None]:
+    """Run the checks, in order.
+
+    Returns:
+        One result per check, and what stopped the run, if anything did: KeyboardInterrupt or TimedOut. Checks that
+        were not reached by then are `skipped`.
+    """
+    results: list[CheckResult] = []
+    stopped: BaseException | None = None
+    for one in checks:
+        if stopped is None:
+            try:
+                results.append(run_check(one, source))
+                continue
+            except (KeyboardInterrupt, TimedOut) as error:
+                stopped = error
+        reason = "interrupted" if isinstance(stopped, KeyboardInterrupt) else str(stopped)
+        results.append(CheckResult(check=one.id, group=one.group, outcome=Outcome.SKIPPED, reason=reason))
+    return tuple(results), stopped
+
+
+def run_check(one: Check, source: Source) -> CheckResult:
+    """One check, from evidence to outcome."""
+
+    def without(outcome: Outcome, reason: str) -> CheckResult:
+        return CheckResult(check=one.id, group=one.group, outcome=outcome, reason=reason)
+
+    try:
+        said = list(one.function(**_evidence_for(one, source)))
+    except NotApplicable as error:
+        return without(Outcome.NOT_APPLICABLE, str(error))
+    except CouldNotLook as error:
+        return without(Outcome.SKIPPED, str(error))
+    except DoctorError:
+        raise
+    except Exception as error:
+        return without(Outcome.ERROR, f"the check crashed: {type(error).__name__}: {in_one_line(error)}")
+    findings = tuple(replace(item, check=one.id) for item in said if isinstance(item, Finding))
+    examined = next((item for item in said if isinstance(item, Examined)), None)
+    if not findings and (examined is None or not examined.count):
+        return without(Outcome.SKIPPED, examined.sentence if examined else "it looked at nothing")
+    failed = any(finding.severity > Severity.NOTE for finding in findings)
+    return CheckResult(
+        check=one.id,
+        group=one.group,
+        outcome=Outcome.FAIL if failed else Outcome.PASS,
+        findings=findings,
+        examined=examined,
+    )
+
+
+def _evidence_for(one: Check, source: Source) -> dict[str, Any]:
+    """Arguments of a check. Optional evidence that is not to be had is None."""
+    arguments: dict[str, Any] = {}
+    for need in one.needs:
+        try:
+            arguments[need.parameter] = source.get(need.type)
+        except (NotApplicable, CouldNotLook):
+            if not need.optional:
+                raise
+            arguments[need.parameter] = None
+    return arguments
+
+
+def triage(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[CheckResult, ...]:
+    """Say of each finding which other it follows from.
+
+    The reading path is a chain. An error explains another one when its gate stands earlier and its layers and passes
+    cover the other's; the earliest such error is the cause.
+    """
+    gates = {one.id: one.gate for one in checks}
+
+    def gate(finding: Finding) -> tuple[int, int]:
+        return (GROUPS.index(finding.gate), 1) if finding.gate else gates[finding.check]
+
+    errors = [item for one in results for item in one.findings if item.severity is Severity.ERROR]
+    errors.sort(key=gate)
+
+    def explained(finding: Finding) -> Finding:
+        if finding.severity is not Severity.ERROR or finding.standing or not finding.where.passes:
+            return finding
+        for cause in errors:
+            earlier = gate(cause) < gate(finding) and cause.check != finding.check
+            if earlier and cause.where.can_explain(finding.where):
+                return replace(finding, follows_from=cause.check)
+        return finding
+
+    return tuple(replace(one, findings=tuple(explained(item) for item in one.findings)) for one in results)
+
+
+def exit_code(report: Report, settings: Settings, stopped: BaseException | None) -> int:
+    """130 interrupted > 2 could not examine > 1 findings at or above --fail-on > 0."""
+    if isinstance(stopped, KeyboardInterrupt):
+        return 130
+    skipped = {one.check for one in report.results if one.outcome is Outcome.SKIPPED}
+    required = registry.expand(settings.require, registry.built_in(), "--require")
+    ran = report.count(Outcome.PASS) + report.count(Outcome.FAIL)
+    if stopped or report.count(Outcome.ERROR) or not ran or (skipped and settings.strict_skips) or skipped & required:
+        return 2
+    if settings.fail_on is not None and any(item.severity >= settings.fail_on for item in report.findings):
+        return 1
+    return 0
+

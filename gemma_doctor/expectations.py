@@ -1,0 +1,93 @@
+"""What a subject is expected to be: `expect:` of the run file, and the preset of the same shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gemma_doctor import presets
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.evidence import Claim, ConfigFacts, Expectation
+from gemma_doctor.published import read, text_part
+
+
+def lay_over(mapping: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with `keys` laid over its text part."""
+    text, prefix = text_part(mapping)
+    if not prefix:
+        return {**mapping, **keys}
+    return {**mapping, prefix.rstrip("."): {**text, **keys}}
+
+
+def expectations(
+    published: ConfigFacts, preset: str, unchanged: bool, expect: str | Mapping[str, Any] | None
+) -> tuple[Expectation, ...]:
+    """Everything to hold a subject against, the binding one first.
+
+    Whoever demands a preset has said what the subject should be; the preset of its shape would only repeat it.
+
+    Args:
+        published: the subject's own spelling.
+        preset: the preset that the subject is, or that has its name; else "".
+        unchanged: the subject is that preset to the letter; it is not held against itself.
+        expect: as in the run file.
+
+    Raises:
+        DoctorError: `expect` names no preset.
+    """
+    found = [Expectation(_demanded(published, expect), binding=True)] if expect else []
+    names_a_preset = isinstance(expect, str) or (expect is not None and "preset" in expect)
+    alike = None if unchanged or names_a_preset else _same_shape(published, preset)
+    if alike is not None:
+        found.append(Expectation(alike, binding=False))
+    return tuple(found)
+
+
+def _demanded(published: ConfigFacts, expect: str | Mapping[str, Any]) -> ConfigFacts:
+    if isinstance(expect, str):
+        return read(presets.load(expect), f"expect: preset {expect}")
+    keys = {key: value for key, value in expect.items() if key != "preset"}
+    if "preset" not in expect:
+        # Without a preset the keys stand alone; a pattern needs the number of layers to say anything.
+        base = {"model_type": published.family, "num_hidden_layers": published.layers}
+        return read({**base, **keys}, "expect: of the run file")
+    name = expect["preset"]
+    if not isinstance(name, str):
+        raise DoctorError(f"expect: preset must be a preset's name, not {name!r}", "gemma-doctor presets lists them")
+    return read(lay_over(presets.load(name), keys), f"expect: preset {name} and keys")
+
+
+def _same_shape(published: ConfigFacts, preset: str) -> ConfigFacts | None:
+    """The preset of this family and shape. Of several, the subject's own, else the one it differs least from."""
+    alike = [facts for facts in map(_facts, presets.names()) if _fits(published, facts)]
+    own = next((facts for facts in alike if facts.origin == f"preset {preset}"), None)
+    return own or min(alike, key=lambda facts: _differences(published, facts), default=None)
+
+
+def _facts(name: str) -> ConfigFacts:
+    return read(presets.load(name), f"preset {name}")
+
+
+def _fits(one: ConfigFacts, other: ConfigFacts) -> bool:
+    """Same family and size. Sparse files leave out what their class defaults say, so heads and positions may be absent.
+
+    Positions count, since they tell generations of one shape apart (Llama 3 and 3.1 share all sizes, not the rope).
+    """
+    if (one.family, one.hidden_size, one.layers) != (other.family, other.hidden_size, other.layers):
+        return False
+    if one.hidden_size is None or one.layers is None:
+        return False
+    pairs = ((one.heads, other.heads), (one.max_positions, other.max_positions))
+    return all(a == b or a is None or b is None for a, b in pairs)
+
+
+def _differences(one: ConfigFacts, other: ConfigFacts) -> int:
+    """How many facts two spellings contradict each other in."""
+    values = [(_value(one.window), _value(other.window)), (_value(one.eps), _value(other.eps))]
+    values += [(one.layer_kinds, other.layer_kinds), (one.raw.get("vocab_size"), other.raw.get("vocab_size"))]
+    values += [(one.rope[kind].theta, other.rope[kind].theta) for kind in set(one.rope) & set(other.rope)]
+    return sum(a != b for a, b in values)
+
+
+def _value(claim: Claim | None) -> object:
+    return None if claim is None else claim.value

@@ -1,0 +1,202 @@
+"""The report for people: causes first, then what follows from them, then what was looked at.
+
+Facts that it shows when they are there, by mapping of the Report:
+    subject: name, subject_source, family, layers, layer_kinds (one per layer), window, weights ("real", "skeleton" or
+        "none"), cut (what a skeleton lacks)
+    environment: transformers, torch, python, device, dtype, backend, seed
+    passes: prompt_length, prompt_from, generated, window, reduced_window, crossed_at
+    timing: total and phases (seconds), tokens_per_second, peak_memory_mb
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from gemma_doctor.finding import Finding, Report, Severity
+from gemma_doctor.report import verdict
+from gemma_doctor.report.lines import BLANK, Line, draw
+from gemma_doctor.report.reading_path import not_evaluated, reading_path
+from gemma_doctor.report.where import where
+
+STYLES = {"SICK": "bold red", "HEALTHY": "bold green", "WARNING": "bold yellow", "NO FAULT FOUND": "bold green"}
+SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+def render(report: Report, width: int | None = None, color: bool = False, verbosity: int = 0) -> str:
+    """The report as text.
+
+    Args:
+        report: what to show.
+        width: columns of the terminal, None for a pipe (no wrapping).
+        color: write ANSI colour codes.
+        verbosity: -1 headline, causes and exit code; 0 the usual; 1 every check on its own line, reasons, all layers.
+    """
+    sections = _quiet(report) if verbosity < 0 else _full(report, width, verbosity)
+    return draw(sections, width, color)
+
+
+def _quiet(report: Report) -> Iterator[Line]:
+    if report.subject.get("subject_source") == "default":
+        yield Line(body=f"{report.subject.get('name')} (default: no SUBJECT, no run file)")
+    yield _headline(report)
+    for cause in report.causes:
+        yield from _block("CAUSE", cause, report, 0)
+    yield _exit_line(report)
+
+
+def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
+    yield from _header(report, verbosity)
+    yield BLANK
+    yield _headline(report)
+    for cause in report.causes:
+        yield BLANK
+        yield from _block("CAUSE", cause, report, verbosity)
+    yield from _consequences(report, verbosity)
+    for word, findings in (("warning", verdict.warnings(report)), ("note", verdict.notes(report))):
+        for finding in findings:
+            yield BLANK
+            yield from _block(word, finding, report, verbosity)
+    if report.findings:
+        yield BLANK
+    yield from reading_path(report, width, verbosity)
+    yield from not_evaluated(report)
+    if report.findings:
+        yield BLANK
+    yield _exit_line(report)
+
+
+# --- what was examined, and with what --------------------------------------------------------------------------------
+
+
+def _header(report: Report, verbosity: int) -> Iterator[Line]:
+    yield Line(f"gemma-doctor {report.version}  ", _subject_sentence(report), style="bold", indent=2)
+    used = _parts(report.environment, (("transformers", "transformers {}"), ("torch", "torch {}"), ("seed", "seed {}")))
+    prompt = " from ".join(_parts(report.passes, (("prompt_length", "prompt {}"), ("prompt_from", "{}"))))
+    ran = _parts(
+        {**report.passes, "prompt": prompt},
+        (
+            ("prompt", "{}"),
+            ("generated", "generated {}"),
+            ("crossed_at", "window crossed at {}"),
+            ("reduced_window", "most passes at W'={}"),
+        ),
+    )
+    if used or ran:
+        yield Line(
+            body="; ".join(part for part in (", ".join(used), ", ".join(ran)) if part), body_style="dim", indent=2
+        )
+    if verbosity and report.subject.get("cut"):
+        yield Line("cut: ", str(report.subject["cut"]), style="dim")
+    for remark in report.remarks:
+        yield Line(body=remark, indent=2)
+
+
+def _subject_sentence(report: Report) -> str:
+    subject = report.subject
+    name = str(subject.get("name", "?"))
+    if subject.get("subject_source") == "default":
+        name += " (default: no SUBJECT, no run file)"
+    weights = {"real": "real weights", "skeleton": "SKELETON (random weights)", "none": "published file alone"}
+    parts = [
+        *_parts(subject, (("family", "{}"),)),
+        *_layer_parts(subject),
+        *([weights.get(str(subject["weights"]), str(subject["weights"]))] if "weights" in subject else []),
+        *_parts(report.environment, (("dtype", "{}"), ("backend", "{}"), ("device", "{}"))),
+    ]
+    return f"{name}: {', '.join(parts)}" if parts else name
+
+
+def _layer_parts(subject: Mapping[str, object]) -> list[str]:
+    kinds = subject.get("layer_kinds")
+    window = subject.get("window")
+    names = Counter(str(kind).removesuffix("_attention") for kind in kinds) if isinstance(kinds, (list, tuple)) else {}
+    counted = [f"{n} {kind}" + (f" W={window}" if kind == "sliding" and window else "") for kind, n in names.items()]
+    layers = subject.get("layers", sum(names.values()))
+    if not layers:
+        return []
+    return [f"{layers} layers ({', '.join(counted)})" if counted else f"{layers} layers"]
+
+
+def _parts(facts: Mapping[str, object], wanted: tuple[tuple[str, str], ...]) -> list[str]:
+    return [form.format(facts[key]) for key, form in wanted if facts.get(key) not in (None, "")]
+
+
+def _headline(report: Report) -> Line:
+    word = verdict.verdict(report)
+    rest = verdict.headline(report).removeprefix(word)
+    return Line(word, rest, style=STYLES.get(word, "bold magenta"))
+
+
+# --- findings --------------------------------------------------------------------------------------------------------
+
+
+def _block(word: str, finding: Finding, report: Report, verbosity: int) -> Iterator[Line]:
+    style = SEVERITY_STYLES[finding.severity]
+    severity = f"   {finding.severity.word}" if word == "CAUSE" else ""
+    yield Line(f"{word}  ", f"{finding.check}{severity}   {finding.title}", style=style, body_style="bold", indent=4)
+    yield from _facts(finding, report, verbosity)
+    if word == "CAUSE":
+        yield _fact("more", f"gemma-doctor explain {finding.check}")
+
+
+def _facts(finding: Finding, report: Report, verbosity: int, margin: str = "  ") -> Iterator[Line]:
+    place = where(finding.where, report.subject, verbosity)
+    if place:
+        yield _fact("where", place, margin)
+    yield _fact("observed", finding.observed, margin)
+    yield _fact("expected", finding.expected, margin)
+    if finding.strip:
+        yield Line(margin, finding.strip.caption)
+        yield _fact("expected", finding.strip.expected, margin + "  ")
+        yield _fact("observed", finding.strip.observed, margin + "  ")
+    for label, text in (("effect", finding.effect), ("known", finding.known), ("do", finding.do)):
+        if text:
+            yield _fact(label, text, margin)
+
+
+def _fact(label: str, text: str, margin: str = "  ") -> Line:
+    return Line(f"{margin}{label:<8}  ", text, style="dim")
+
+
+def _consequences(report: Report, verbosity: int) -> Iterator[Line]:
+    by_cause: dict[str, list[Finding]] = {}
+    for finding in report.consequences:
+        by_cause.setdefault(finding.follows_from, []).append(finding)
+    for cause, findings in by_cause.items():
+        yield BLANK
+        yield Line(f"follows from {'it' if len(report.causes) == 1 and cause == report.causes[0].check else cause}")
+        widest = max(len(finding.check) for finding in findings)
+        for finding in findings:
+            label = f"  {finding.check:<{widest}}  {finding.severity.word:<7}  "
+            yield Line(label, finding.title, style=SEVERITY_STYLES[finding.severity])
+            if verbosity:
+                yield from _facts(finding, report, verbosity, margin="      ")
+
+
+# --- the last line ---------------------------------------------------------------------------------------------------
+
+
+def _exit_line(report: Report) -> Line:
+    timing = _timing(report.timing)
+    reason = f" ({verdict.exit_reason(report)})"
+    return Line(f"exit {report.exit_code}", reason + (f"   {timing}" if timing else ""), style="bold", indent=2)
+
+
+def _timing(timing: Mapping[str, object]) -> str:
+    total, phases = timing.get("total"), timing.get("phases")
+    if not isinstance(total, (int, float)):
+        return ""
+    named = phases if isinstance(phases, Mapping) else {}
+    spent = [f"{name} {_seconds(float(value))}" for name, value in named.items() if value >= 0.05]
+    text = f"{_seconds(float(total))} s" + (f": {', '.join(spent)}" if spent else "")
+    forms: tuple[tuple[str, Callable[[float], str]], ...] = (
+        ("tokens_per_second", lambda value: f"{value:.1f} tokens/s"),
+        ("peak_memory_mb", lambda value: f"peak {value:,.0f} MB"),
+    )
+    figures = [form(value) for key, form in forms if isinstance(value := timing.get(key), (int, float))]
+    return "; ".join([text, *figures])
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"

@@ -1,0 +1,101 @@
+"""The report in one line: what the headline says, and why the exit code is what it is."""
+
+from __future__ import annotations
+
+from gemma_doctor.finding import Finding, Outcome, Report, Severity
+
+
+def counted(number: int, word: str) -> str:
+    """ "1 cause", "2 causes"."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def warnings(report: Report) -> tuple[Finding, ...]:
+    """Findings at `warning` that follow from no other."""
+    return tuple(f for f in report.findings if f.severity is Severity.WARNING and not f.follows_from)
+
+
+def notes(report: Report) -> tuple[Finding, ...]:
+    """Findings at `note` that follow from no other."""
+    return tuple(f for f in report.findings if f.severity is Severity.NOTE and not f.follows_from)
+
+
+def is_static(report: Report) -> bool:
+    """Only the published file was looked at."""
+    return report.subject.get("weights") == "none"
+
+
+def verdict(report: Report) -> str:
+    """One word or two: SICK, WARNING, INTERRUPTED, INCOMPLETE, NOT EXAMINED, NO FAULT FOUND or HEALTHY.
+
+    HEALTHY is said only when every check that the subject has something for has looked.
+    """
+    worst = max((f.severity for f in report.findings), default=None)
+    if worst is Severity.ERROR:
+        return "SICK"
+    if report.interrupted:
+        return "INTERRUPTED"
+    if not report.count(Outcome.PASS) + report.count(Outcome.FAIL):
+        return "NOT EXAMINED"
+    if report.count(Outcome.ERROR):
+        return "INCOMPLETE"
+    if worst is Severity.WARNING:
+        return "WARNING"
+    return "NO FAULT FOUND" if report.count(Outcome.SKIPPED) else "HEALTHY"
+
+
+def counts(report: Report) -> str:
+    """ "1 cause, 2 consequences, 1 warning; 7 passed, 1 not evaluated"."""
+    found = [
+        counted(number, word)
+        for number, word in (
+            (len(report.causes), "cause"),
+            (len(report.consequences), "consequence"),
+            (len(warnings(report)), "warning"),
+            (len(notes(report)), "note"),
+        )
+        if number
+    ]
+    looked = [f"{report.count(Outcome.PASS)} passed", f"{report.count(Outcome.SKIPPED)} not evaluated"]
+    if report.count(Outcome.NOT_APPLICABLE):
+        looked.append(f"{report.count(Outcome.NOT_APPLICABLE)} n/a")
+    if report.count(Outcome.ERROR):
+        looked.append(f"{report.count(Outcome.ERROR)} crashed")
+    return "; ".join(part for part in (", ".join(found), ", ".join(looked)) if part)
+
+
+def headline(report: Report) -> str:
+    """The verdict with its range and its figures."""
+    word = verdict(report)
+    ranges = {"HEALTHY": " in all that was looked at", "NO FAULT FOUND": " in what was looked at"}
+    on = ", on a SKELETON" if report.subject.get("weights") == "skeleton" else ""
+    also = " (INTERRUPTED)" if report.interrupted and word != "INTERRUPTED" else ""
+    on = ", in the published file alone" if is_static(report) else on
+    return f"{word}{also}{ranges.get(word, '')}{on}: {counts(report)}"
+
+
+def exit_reason(report: Report) -> str:
+    """Why the exit code is what it is."""
+    if report.interrupted and report.exit_code == 130:
+        return "interrupted"
+    if report.exit_code == 2:
+        return _why_not_examined(report)
+    limit = report.fail_on.word if report.fail_on else "never"
+    if report.fail_on is None:
+        return "--fail-on never"
+    reached = sum(f.severity >= report.fail_on for f in report.findings)
+    least = "" if report.fail_on is Severity.ERROR else " or worse"
+    return f"{counted(reached, limit) if reached else f'no {limit}'}{least}, --fail-on {limit}"
+
+
+def _why_not_examined(report: Report) -> str:
+    crashed = [r.check for r in report.results if r.outcome is Outcome.ERROR]
+    if crashed:
+        return f"a check crashed: {', '.join(crashed)}"
+    late = [r for r in report.results if r.outcome is Outcome.SKIPPED and r.reason.startswith("timed out")]
+    if late:
+        return late[0].reason
+    if not report.count(Outcome.PASS) + report.count(Outcome.FAIL):
+        return "no check could look at anything"
+    skipped = [r.check for r in report.results if r.outcome is Outcome.SKIPPED]
+    return f"demanded, and not evaluated: {', '.join(skipped)}"

@@ -1,0 +1,101 @@
+"""Reads a run file: YAML, or the table [tool.gemma-doctor] of a pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gemma_doctor.errors import DoctorError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEFAULT_NAME = "gemma-doctor.yaml"
+TABLE = "gemma-doctor"
+SUFFIXES = (".yaml", ".yml")
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with numbers as JSON has them and no key said twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+        if twice:
+            raise yaml.MarkedYAMLError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 takes 1e-06 for a text (it wants 1.0e-06); configurations are full of such numbers.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DoctorError(f"{path}: not a UTF-8 text", "save it as UTF-8") from None
+    except OSError as error:
+        raise DoctorError(f"{path}: cannot be read ({error.strerror})", "name an existing run file") from None
+
+
+def _parse_yaml(path: Path) -> Any:
+    try:
+        # A subclass of SafeLoader: plain values only.
+        return yaml.load(_text(path), Loader=_Loader)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).split("\n", 1)[0]
+        raise DoctorError(f"{path}:{line} not valid YAML ({problem})", "correct the run file") from None
+
+
+def _table(path: Path) -> Any:
+    try:
+        content = tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise DoctorError(f"{path}: not valid TOML ({error})", "correct the file") from None
+    tool = content.get("tool", {})
+    return tool.get(TABLE) if isinstance(tool, Mapping) else None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The keys of a run file, as written.
+
+    Raises:
+        DoctorError: no such file, not YAML or TOML, no mapping of texts to values.
+    """
+    content = _table(path) if path.suffix == ".toml" else _parse_yaml(path)
+    if content is None:
+        if path.suffix == ".toml":
+            raise DoctorError(f"{path}: has no table [tool.{TABLE}]", "add one, or name another run file")
+        content = {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise DoctorError(f"{path}: no mapping of keys to values", "write lines like 'subject: gemma-3-270m'")
+    return content
+
+
+def find(folder: Path) -> Path | None:
+    """The run file of a folder: gemma-doctor.yaml, else a pyproject.toml with a table [tool.gemma-doctor]."""
+    path = folder / DEFAULT_NAME
+    if path.is_file():
+        return path
+    project = folder / "pyproject.toml"
+    return project if project.is_file() and _mentions_table(project) else None
+
+
+def _mentions_table(project: Path) -> bool:
+    """Somebody else's broken pyproject.toml is not ours to complain about, unless it is meant for us."""
+    try:
+        return f"tool.{TABLE}" in project.read_text(encoding="utf-8") and _table(project) is not None
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -1,0 +1,129 @@
+"""What each setting takes: from a text (flag, environment) or a plain value (run file) to the value in Settings.
+
+Every parser raises ValueError with the end of a sentence: "is 'x'; it takes a whole number".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gemma_doctor.errors import suggest
+from gemma_doctor.finding import Severity
+
+Parser = Callable[[object], Any]
+
+
+def one_of(*words: str) -> Parser:
+    def parse(value: object) -> str:
+        if value not in words:
+            close = suggest(str(value), words)
+            raise ValueError(f"is {value!r}; it takes {', '.join(words[:-1])} or {words[-1]}{close}")
+        return str(value)
+
+    return parse
+
+
+def whole(least: int, most: int | None = None) -> Parser:
+    def parse(value: object) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ValueError(f"is {value!r}; it takes a whole number")
+        if number < least or (most is not None and number > most):
+            limits = f"from {least} to {most}" if most is not None else f"of at least {least}"
+            raise ValueError(f"is {number}; it takes a number {limits}")
+        return number
+
+    return parse
+
+
+def seconds(value: object) -> float:
+    try:
+        number = float(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not (0 < number < math.inf):
+        raise ValueError(f"is {value!r}; it takes a number of seconds above 0")
+    return number
+
+
+def switch(value: object) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    switch = known.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(switch, bool):
+        raise ValueError(f"is {value!r}; it takes true or false")
+    return switch
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"is {value!r}; it takes a text")
+    if not value.strip():
+        raise ValueError("is empty")
+    return value
+
+
+def device(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
+        raise ValueError(f"is {value!r}; it takes auto, cpu, cuda, cuda:0 (1, 2 ...) or mps")
+    return value
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Names, as a list or separated by commas."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"is {value!r}; it takes a list of names")
+    names = tuple(name.strip() for part in parts for name in part.split(",") if name.strip())
+    if not names:
+        raise ValueError("is empty; it takes names of checks or groups")
+    return names
+
+
+def severity(value: object) -> Severity | None:
+    word = one_of("note", "warning", "error", "never")(value)
+    return None if word == "never" else Severity[word.upper()]
+
+
+def keys(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"is {value!r}; it takes a mapping of configuration keys to values")
+    return value
+
+
+def expectation(value: object) -> str | Mapping[str, Any]:
+    return text(value) if isinstance(value, str) else keys(value)
+
+
+PARSERS: Mapping[str, Parser] = {
+    "subject": text,
+    "weights": one_of("auto", "real", "skeleton"),
+    "prompt": text,
+    "prompt_file": text,
+    "max_new_tokens": whole(1),
+    "margin": whole(1),
+    "device": device,
+    "dtype": one_of("auto", "float32", "bfloat16", "float16"),
+    "attn_implementation": text,
+    "seed": whole(0, 2**32 - 1),
+    "select": names,
+    "ignore": names,
+    "fail_on": severity,
+    "strict_skips": switch,
+    "require": names,
+    "static": switch,
+    "timeout": seconds,
+    "format": one_of("text", "json"),
+    "output": text,
+    "color": one_of("auto", "always", "never"),
+    "verbose": whole(0),
+    "quiet": switch,
+    "debug": switch,
+    "overrides": keys,
+    "expect": expectation,
+}

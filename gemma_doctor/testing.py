@@ -1,0 +1,228 @@
+"""For authors of checks: evidence made by hand, and `run_check`. No torch, so a check's test takes milliseconds.
+
+Every builder returns something healthy; a test then breaks one thing with `dataclasses.replace` and the check must
+see it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemma_doctor.check import CouldNotLook, NotApplicable
+from gemma_doctor.evidence import (
+    FULL,
+    SLIDING,
+    CacheLayer,
+    Claim,
+    Config,
+    ConfigFacts,
+    Expectation,
+    Forward,
+    KernelCall,
+    LayerFacts,
+    LayerRotation,
+    MaskFacts,
+    ModelFacts,
+    NormFacts,
+    Pass,
+    RopeClaim,
+    RotaryBuffer,
+    Trace,
+    frozen,
+)
+from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Severity
+from gemma_doctor.oracle import inverse_frequencies, positions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gemma_doctor.check import CheckFunction
+    from gemma_doctor.evidence import Bools
+
+HEAD_DIM = 8
+
+
+def run_check(function: CheckFunction, /, **evidence: Any) -> CheckResult:
+    """Run one check on evidence made by hand; its exceptions, but for the two that checks speak with, come through.
+
+    Args:
+        function: the check.
+        evidence: by the check's own parameter names; a parameter left out is None.
+    """
+    name, group = function.__name__.replace("_", "-"), function.__module__.split(".")[-2]
+    needed = function.__code__.co_varnames[: function.__code__.co_argcount]
+    try:
+        items = list(function(**{**dict.fromkeys(needed), **evidence}))
+    except NotApplicable as words:
+        return CheckResult(check=name, group=group, outcome=Outcome.NOT_APPLICABLE, reason=str(words))
+    except CouldNotLook as words:
+        return CheckResult(check=name, group=group, outcome=Outcome.SKIPPED, reason=str(words))
+    findings = tuple(item for item in items if isinstance(item, Finding))
+    (examined,) = (item for item in items if isinstance(item, Examined))
+    outcome = Outcome.PASS if examined.count else Outcome.SKIPPED
+    if any(one.severity > Severity.NOTE for one in findings):
+        outcome = Outcome.FAIL
+    return CheckResult(check=name, group=group, outcome=outcome, findings=findings, examined=examined)
+
+
+def config_facts(
+    *,
+    origin: str = "published config.json",
+    window: int | None = 8,
+    kinds: Sequence[str] = (SLIDING, FULL),
+    thetas: Sequence[float] = (10_000.0, 1_000_000.0),
+    eps: float = 1e-6,
+    **changes: Any,
+) -> ConfigFacts:
+    """A small Gemma 3: window 8, one sliding and one full layer, local theta 10,000, global theta 1,000,000."""
+    by_kind = zip((SLIDING, FULL), thetas, strict=True)
+    rope = {kind: RopeClaim(f"rope_parameters.{kind}", theta) for kind, theta in by_kind}
+    fields: dict[str, Any] = {
+        "origin": origin,
+        "family": "gemma3_text",
+        "window": Claim("sliding_window", window),
+        "window_switch": None,
+        "layer_kinds": tuple(kinds),
+        "pattern": Claim("layer_types", list(kinds)),
+        "rope": rope,
+        "eps": Claim("rms_norm_eps", eps),
+        "layers": len(kinds),
+        "hidden_size": 16,
+        "heads": 2,
+        "kv_heads": 1,
+        "head_dim": HEAD_DIM,
+        "global_head_dim": None,
+        "max_positions": 64,
+        "causal": True,
+        "raw": {},
+    }
+    return ConfigFacts(**(fields | changes))
+
+
+def config(published: ConfigFacts | None = None, expected: ConfigFacts | None = None, binding: bool = True) -> Config:
+    """A configuration, with one expectation if `expected` is given."""
+    expectations = (Expectation(expected, binding),) if expected else ()
+    return Config(published or config_facts(), expectations)
+
+
+def model_facts(loaded: ConfigFacts | None = None, **changes: Any) -> ModelFacts:
+    """The model that a healthy library builds from `loaded`, in float32."""
+    loaded = loaded or config_facts(origin="loaded config")
+    kinds = loaded.layer_kinds or ()
+    window = loaded.window.value if loaded.window else None
+    eps = loaded.eps.value if loaded.eps else 1e-6
+    fields: dict[str, Any] = {
+        "loaded": loaded,
+        "layers": tuple(
+            LayerFacts(index, kind, {"sliding_window": window if kind == SLIDING else None}, HEAD_DIM, 2, 1)
+            for index, kind in enumerate(kinds)
+        ),
+        "norms": tuple(NormFacts(f"layers.{i}.input_layernorm", eps, eps, "float32", 1e-4) for i in range(len(kinds))),
+        "rotary": tuple(
+            RotaryBuffer(f"rotary_emb.{kind}_inv_freq", kind, inverse_frequencies(claim, HEAD_DIM, 64)[0], "float32")
+            for kind, claim in loaded.rope.items()
+        ),
+        "causal": loaded.causal,
+        "backend": "eager",
+        "dtype": "float32",
+    }
+    return ModelFacts(**(fields | changes))
+
+
+def dense_mask(readable: Bools, dtype: str = "bool") -> MaskFacts:
+    """What a kernel got as a 4-D mask. `readable` is True where a key may be read, shape (b, h, q, k)."""
+    columns = np.arange(readable.shape[-1])
+    some = readable.any(axis=-1)
+    lowest = None if dtype == "bool" else (0.0 if readable.all() else float(np.finfo(np.float32).min))
+    return MaskFacts(
+        form="dense",
+        dtype=dtype,
+        shape=readable.shape,
+        bits=frozen(np.packbits(readable, axis=-1)),
+        first=frozen(np.where(some, np.where(readable, columns, columns.size).min(axis=-1), -1)),
+        last=frozen(np.where(readable, columns, -1).max(axis=-1)),
+        count=frozen(readable.sum(axis=-1)),
+        lowest=lowest,
+        highest=None if dtype == "bool" else 0.0,
+    )
+
+
+def kernel_call(layer: int, mask: MaskFacts | None, rows: int, fed: int, keys: int, **changes: Any) -> KernelCall:
+    """A call of the eager kernel with 2 heads on 1 key head, in float32."""
+    fields: dict[str, Any] = {
+        "layer": layer,
+        "kernel": "eager" if mask else "sdpa",
+        "query_shape": (rows, 2, fed, HEAD_DIM),
+        "key_shape": (rows, 1, keys, HEAD_DIM),
+        "query_dtype": "float32",
+        "mask": mask,
+        "causal_when_none": mask is None,
+        "window_argument": None,
+    }
+    return KernelCall(**(fields | changes))
+
+
+def forward(real: Bools, start: int, kinds: Sequence[str], window: int | None) -> Forward:
+    """A healthy forward over the columns from `start` on, with a dynamic cache.
+
+    Args:
+        real: True for real tokens, False for pads; all columns up to the end of this forward, shape (b, total).
+        start: columns that were fed before.
+        kinds: of the layers.
+        window: W.
+    """
+    rows, total = real.shape
+    fed, calls, cache = total - start, [], []
+    for layer, kind in enumerate(kinds):
+        keep = window - 1 if window and kind == SLIDING else total
+        keys = fed + min(start, keep)
+        query, key = np.arange(start, total)[:, None], np.arange(total - keys, total)[None, :]
+        seen = (key <= query) & ((query - key < window) if window and kind == SLIDING else np.bool_(True))
+        readable = seen[None, None] & real[:, None, None, total - keys :]
+        calls.append(kernel_call(layer, dense_mask(readable, "float32"), rows, fed, keys))
+        cache.append(CacheLayer(layer, total, min(total, keep), kind == SLIDING and window is not None, False))
+    return Forward(
+        start, fed, frozen(real[:, start:]), frozen(positions(real)[:, start:]), True, tuple(calls), tuple(cache)
+    )
+
+
+def one_pass(
+    prompt: int | Bools = 5,
+    steps: int = 6,
+    *,
+    name: str = "prompt W-3",
+    kinds: Sequence[str] = (SLIDING, FULL),
+    window: int | None = 8,
+    **changes: Any,
+) -> Pass:
+    """A healthy generation: one prefill and `steps` decode steps.
+
+    `prompt` is its length, or an array: True for real tokens and False for pads, shape (b, length).
+    """
+    real = np.ones((1, prompt), bool) if isinstance(prompt, int) else prompt
+    length = real.shape[1]
+    whole = np.pad(real, ((0, 0), (0, steps)), constant_values=True)
+    forwards = [forward(real, 0, kinds, window)]
+    forwards += [forward(whole[:, : at + 1], at, kinds, window) for at in range(length, length + steps)]
+    fields: dict[str, Any] = {"padded": not real.all(), "streamed": False, "forwards": tuple(forwards)}
+    return Pass(**({"name": name, "window": window, "prompt_length": length} | fields | changes))
+
+
+def trace(*passes: Pass, facts: ConfigFacts | None = None, **changes: Any) -> Trace:
+    """A trace of `passes` (one healthy pass if there are none) of the model of `facts`."""
+    facts = facts or config_facts()
+    kinds = facts.layer_kinds or ()
+    fields: dict[str, Any] = {
+        "passes": passes or (one_pass(kinds=kinds, window=facts.window.value if facts.window else None),),
+        "rotations": tuple(
+            LayerRotation(layer, inverse_frequencies(facts.rope[kind], HEAD_DIM, 64)[0], 1.0, "float32")
+            for layer, kind in enumerate(kinds)
+        ),
+        "device": "cpu",
+        "layer_kinds": dict(enumerate(kinds)),
+        "shares_kv_with": {},
+        "causal": True,
+    }
+    return Trace(**(fields | changes))
