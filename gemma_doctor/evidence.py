@@ -255,7 +255,8 @@ class KernelCall:
     Attributes:
         layer: index.
         kernel: "eager", "sdpa", "flash_attention_2", "flex_attention", ...
-        query_shape: (b, heads, q, head_dim).
+        query_shape: (b, heads, q, head_dim). The queries are the last q columns of the forward: all that were fed,
+            but where a layer needs its last queries only (Gemma 4's layers with shared keys, since 5.2x).
         key_shape: (b, kv_heads, k, head_dim).
         query_dtype: torch dtype name.
         mask: None when the library passed None (causality is then left to the kernel).

@@ -14,6 +14,7 @@ from gemma_doctor.errors import DoctorError, in_one_line
 PROBE_SECONDS = 3.0
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 WEIGHT_FILES = ("*.safetensors",)
+SKELETON_WILL_DO = "--weights skeleton examines its configuration"
 REFUSALS = {
     401: "{0} is gated or does not exist",  # the hub does not tell strangers which
     403: "{0} is gated",
@@ -54,7 +55,10 @@ def fetch_config(repository: str) -> Path:
     """
     from huggingface_hub import hf_hub_download
 
-    return _downloaded(repository, lambda: Path(hf_hub_download(repository, "config.json", endpoint=_endpoint())).parent)
+    def bring() -> Path:
+        return Path(hf_hub_download(repository, "config.json", endpoint=_endpoint())).parent
+
+    return _downloaded(repository, bring)
 
 
 def fetch_weights(repository: str, progress: Callable[[str], None]) -> Path:
@@ -65,13 +69,17 @@ def fetch_weights(repository: str, progress: Callable[[str], None]) -> Path:
     """
     from huggingface_hub import HfApi, snapshot_download
 
+    problem = unreachable_because(repository)
+    if problem:
+        raise DoctorError(f"{repository}: its weights are not on this machine, and {problem}", SKELETON_WILL_DO)
+
     def bring() -> Path:
         files = HfApi(endpoint=_endpoint()).model_info(repository, files_metadata=True).siblings or []
         size = sum(one.size or 0 for one in files if one.rfilename.endswith(".safetensors"))
         if not size:
             raise DoctorError(
                 f"{repository}: publishes no safetensors weights, and pickled ones are never read",
-                "--weights skeleton examines its configuration",
+                SKELETON_WILL_DO,
             )
         progress(f"downloading {size / 1e9:.1f} GB of weights from {repository}")
         patterns = [*SMALL_FILES, *WEIGHT_FILES]

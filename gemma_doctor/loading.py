@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,11 +64,9 @@ def admit(subject: Subject, settings: Settings, progress: Callable[[str], None])
         DoctorError: the library does not know the family, refuses the configuration or the attention implementation,
             the weights are damaged or do not fit in memory, or the device is not there.
     """
+    _progress_bars_only_on_a_terminal()
     import torch
-    import transformers
 
-    if not sys.stderr.isatty():
-        transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(settings.seed)
     device = _device(settings.device)
     _require_backend(settings.attn_implementation)
@@ -96,6 +95,16 @@ def admit(subject: Subject, settings: Settings, progress: Callable[[str], None])
         device=str(parameter.device),
         backend=compat.attention_backend(model),
     )
+
+
+def _progress_bars_only_on_a_terminal() -> None:
+    """Most of the library's bars have a switch; that of the GGUF reader heeds only what tqdm finds when imported."""
+    if sys.stderr.isatty():
+        return
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
 
 
 def _device(wanted: str) -> str:

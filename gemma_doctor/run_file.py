@@ -26,10 +26,12 @@ class _Loader(yaml.SafeLoader):
     """The safe loader, with numbers as JSON has them and no key said twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
-        if twice:
-            raise yaml.MarkedYAMLError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(None, None, f"the key {key.value!r} stands twice", key.start_mark)
+                seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemma_doctor import compat
-from gemma_doctor.errors import DoctorError
+from gemma_doctor.errors import DoctorError, in_one_line
 from gemma_doctor.published import text_part
 
 if TYPE_CHECKING:
@@ -23,45 +23,69 @@ if TYPE_CHECKING:
 REDUCED_WINDOW = 64
 VOCABULARY = 512
 WIDTH = 256
-PER_LAYER_WIDTH = 32
-LAUREL_RANK = 16
+NARROW = {"hidden_size_per_layer_input": 32, "laurel_rank": 16, "moe_intermediate_size": WIDTH // 2}
 LONGEST_PERIOD = 12
-KV_HEADS = ("num_key_value_heads", "num_global_key_value_heads")
-# Eager attention holds a few float32 copies of heads x W x W scores: 2**25 of them are 134 MB.
+# Eager attention holds a few float32 copies of heads x W x W scores; 2**25 scores are 134 MB.
 MOST_HEADS, MOST_SCORES = 8, 2**25
-
+KV_HEADS = ("num_key_value_heads", "num_global_key_value_heads")
 NOT_FOR_THE_SKELETON = ("quantization_config", "dtype", "torch_dtype", "auto_map", "model_type")
 
 
 def build(subject: Subject, settings: Settings) -> tuple[Any, Any, str]:
-    """Build a subject's skeleton: float32, eval mode, on the CPU.
+    """Build a subject's skeleton: float32, eval mode, without gradients, on the CPU.
 
     Returns:
         The model at the true window W; the model at W' = min(W, 64), which shares the first one's weights (or is the
         first one, where W' = W or there is no window); what was cut, in words.
 
     Raises:
-        DoctorError: the installed transformers does not know the family, or refuses the configuration.
+        DoctorError: the installed transformers does not know the family, or refuses the configuration or the attention
+            implementation.
     """
     try:
-        text, full = _text_and_full_config(subject.published)
-        kept = kept_layers(compat.layer_kinds(full), getattr(full, "num_kv_shared_layers", 0) or 0)
-        cut = cut_mapping(text, full, kept)
-        model = _random_model(full.model_type, cut, settings)
-        reduced = model
+        text, full = _published_text(subject.published)
+        cut = cut_mapping(text, full)
+        model = reduced = _new_model(full.model_type, cut, settings)
+        randomise(model, settings.seed)
         window = _published_window(text, full)
         if window is not None and window > REDUCED_WINDOW:
-            reduced = _same_weights(model, full.model_type, {**cut, "sliding_window": REDUCED_WINDOW}, settings)
+            reduced = _new_model(full.model_type, {**cut, "sliding_window": REDUCED_WINDOW}, settings)
+            reduced.load_state_dict(model.state_dict(), assign=True)
+            reduced.requires_grad_(False)
     except DoctorError:
         raise
-    except Exception as error:
-        # The library's validators and constructors raise whatever they like.
-        said = " ".join(str(error).split())
+    except Exception as error:  # the library's validators and constructors raise whatever they like
+        hint = "gemma-doctor check --static looks at the file alone"
         raise DoctorError(
-            f"{subject.name}: transformers {compat.release()} cannot build this configuration: {said}",
-            "gemma-doctor check --static looks at the file alone",
+            f"{subject.name}: transformers {compat.release()} cannot build this model: {in_one_line(error)}",
+            "leave --attn-implementation to the library" if settings.attn_implementation else hint,
         ) from error
     return model, reduced, _in_words(full, model.config)
+
+
+def cut_mapping(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
+    """The text part as published, with fewer layers, heads, experts and ids, and smaller widths.
+
+    Args:
+        text: the published text mapping.
+        full: the config object that the library makes of it.
+    """
+    kinds = compat.layer_kinds(full)
+    kept = kept_layers(kinds, _shared(full))
+    divisor = _head_divisor(text, full)
+    cut = {key: value for key, value in text.items() if key not in NOT_FOR_THE_SKELETON}
+    cut |= _cut_layers(cut, full, kept)
+    cut |= _cut_heads(cut, full, divisor)
+    cut |= _cut_widths(cut, full, full.num_attention_heads // divisor)
+    cut |= _cut_vocabulary(text, full)
+    cut["tie_word_embeddings"] = False  # tied, the top token is the token just read, and nothing ever flips
+
+    config = compat.text_config(full.model_type, cut)
+    if compat.head_dim(config) != compat.head_dim(full):  # the class derives it, whatever the file says
+        cut["hidden_size"] = config.num_attention_heads * compat.head_dim(full)
+    if compat.layer_kinds(config) != tuple(kinds[index] for index in kept):  # no period, so the class derives others
+        cut["layer_types"] = [kinds[index] for index in kept]
+    return cut
 
 
 def kept_layers(kinds: Sequence[str], shared: int) -> tuple[int, ...]:
@@ -78,30 +102,8 @@ def _one_period(kinds: Sequence[str]) -> list[int]:
     return sorted(kinds.index(kind) for kind in set(kinds))
 
 
-def cut_mapping(text: Mapping[str, Any], full: Any, kept: Sequence[int]) -> dict[str, Any]:
-    """The text part as published, with fewer layers, heads, experts and ids and smaller widths.
-
-    Args:
-        text: the published text mapping.
-        full: the config object that the library makes of it.
-        kept: indices of the layers that stay.
-    """
-    divisor = _head_divisor(text, full)
-    cut = {key: value for key, value in text.items() if key not in NOT_FOR_THE_SKELETON}
-    cut |= _cut_layers(cut, full, kept)
-    cut |= _cut_heads(cut, full, divisor)
-    cut |= _cut_widths(cut, full, full.num_attention_heads // divisor)
-    cut |= _cut_vocabulary(text, full)
-    cut["tie_word_embeddings"] = False  # tied, the top token is the token just read and nothing ever flips
-
-    config = compat.text_config(full.model_type, cut)
-    head_dim = compat.head_dim(full)
-    if compat.head_dim(config) != head_dim:  # the class derives it, whatever the file says
-        cut["hidden_size"] = config.num_attention_heads * head_dim
-    kinds = [compat.layer_kinds(full)[index] for index in kept]
-    if list(compat.layer_kinds(config)) != kinds:  # layers left out in the middle of a pattern
-        cut["layer_types"] = kinds
-    return cut
+def _shared(config: Any) -> int:
+    return getattr(config, "num_kv_shared_layers", None) or 0
 
 
 def _cut_layers(cut: Mapping[str, Any], full: Any, kept: Sequence[int]) -> dict[str, Any]:
@@ -112,9 +114,8 @@ def _cut_layers(cut: Mapping[str, Any], full: Any, kept: Sequence[int]) -> dict[
         if isinstance(value, list) and len(value) == layers and "token" not in key
     }
     changed["num_hidden_layers"] = len(kept)
-    shared = getattr(full, "num_kv_shared_layers", 0) or 0
-    if shared:
-        changed["num_kv_shared_layers"] = sum(index >= layers - shared for index in kept)
+    if _shared(full):
+        changed["num_kv_shared_layers"] = sum(index >= layers - _shared(full) for index in kept)
     if "max_window_layers" in cut:
         changed["max_window_layers"] = sum(index < cut["max_window_layers"] for index in kept)
     if "per_layer_config" in cut:
@@ -124,7 +125,7 @@ def _cut_layers(cut: Mapping[str, Any], full: Any, kept: Sequence[int]) -> dict[
 
 
 def _head_divisor(text: Mapping[str, Any], full: Any) -> int:
-    """What all head counts are divided by, so that query:kv ratios stay, if possible with two kv heads."""
+    """What all head counts are divided by, so that query:kv ratios stay; if possible two kv heads are left."""
     kinds = [text, *text.get("per_layer_config", {}).values()]
     counts = {kind.get(key) for kind in kinds for key in KV_HEADS} | {compat.base_value(full, KV_HEADS[0])}
     largest = math.gcd(full.num_attention_heads, *(count for count in counts if count))
@@ -138,7 +139,7 @@ def _cut_heads(cut: Mapping[str, Any], full: Any, divisor: int) -> dict[str, Any
         return {**values, **{key: values[key] // divisor for key in KV_HEADS if values.get(key)}}
 
     changed = fewer({key: cut[key] for key in KV_HEADS if key in cut})
-    changed.setdefault(KV_HEADS[0], compat.base_value(full, KV_HEADS[0]) // divisor)
+    changed[KV_HEADS[0]] = compat.base_value(full, KV_HEADS[0]) // divisor
     changed["num_attention_heads"] = full.num_attention_heads // divisor
     if "per_layer_config" in cut:
         changed["per_layer_config"] = {index: fewer(values) for index, values in cut["per_layer_config"].items()}
@@ -149,14 +150,9 @@ def _cut_widths(cut: Mapping[str, Any], full: Any, heads: int) -> dict[str, Any]
     width = math.ceil(WIDTH / heads) * heads
     changed: dict[str, Any] = {"hidden_size": width, "intermediate_size": 2 * width}
     if isinstance(cut.get("intermediate_size"), list):
-        widest = max(full.intermediate_size)
+        widest = max(cut["intermediate_size"])
         changed["intermediate_size"] = [math.ceil(2 * width * value / widest) for value in cut["intermediate_size"]]
-    smaller = {
-        "hidden_size_per_layer_input": PER_LAYER_WIDTH,
-        "laurel_rank": LAUREL_RANK,
-        "moe_intermediate_size": width // 2,
-    }
-    changed |= {key: min(getattr(full, key), size) for key, size in smaller.items() if getattr(full, key, None)}
+    changed |= {key: min(getattr(full, key), size) for key, size in NARROW.items() if getattr(full, key, None)}
     top_k = getattr(full, "top_k_experts", None) or getattr(full, "num_experts_per_tok", None)
     if top_k:
         count = compat.experts_key(full)
@@ -165,6 +161,7 @@ def _cut_widths(cut: Mapping[str, Any], full: Any, heads: int) -> dict[str, Any]
 
 
 def _cut_vocabulary(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
+    """Special ids beyond the cut go, each to one of its own, to the ids at its end that are not special."""
     size = min(full.vocab_size, VOCABULARY)
     changed: dict[str, Any] = {"vocab_size": size}
     if getattr(full, "vocab_size_per_layer_input", None) is not None:
@@ -172,9 +169,8 @@ def _cut_vocabulary(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
     special = {key: getattr(full, key, None) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
     special |= {key: value for key, value in text.items() if key.endswith(("_token_id", "_token_index"))}
     flat = {one for value in special.values() for one in (value if isinstance(value, list) else [value])}
-    too_large = sorted(one for one in flat if isinstance(one, int) and one >= size)
-    free = [new for new in range(size - 1, -1, -1) if new not in flat]
-    new_ids = dict(zip(too_large, free, strict=False))
+    beyond = sorted(one for one in flat if isinstance(one, int) and one >= size)
+    new_ids = dict(zip(beyond, (new for new in reversed(range(size)) if new not in flat), strict=False))
     for key, value in special.items():
         if isinstance(value, list):
             changed[key] = [new_ids.get(one, one) for one in value]
@@ -183,15 +179,15 @@ def _cut_vocabulary(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
     return changed
 
 
-def _text_and_full_config(published: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """The text part as published, and the library's config object for it."""
-    text, prefix = text_part(published)
+def _published_text(published: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+    """The text part as published, and the config object that the library makes of it."""
+    text, _ = text_part(published)
     model_type = text.get("model_type")
-    if prefix and not model_type:
-        whole = compat.text_config(published["model_type"], published)
-        model_type = whole.get_text_config().model_type
+    if not model_type:
+        compat.require_family(published["model_type"])
+        model_type = compat.whole_config(published).get_text_config().model_type
     readable = {key: value for key, value in text.items() if key not in NOT_FOR_THE_SKELETON}
-    return text, compat.text_config(str(model_type), readable)
+    return text, compat.text_config(model_type, readable)
 
 
 def _published_window(text: Mapping[str, Any], full: Any) -> int | None:
@@ -210,18 +206,6 @@ def _new_model(model_type: str, mapping: Mapping[str, Any], settings: Settings) 
     return model.float().eval().requires_grad_(False)
 
 
-def _random_model(model_type: str, mapping: Mapping[str, Any], settings: Settings) -> Any:
-    model = _new_model(model_type, mapping, settings)
-    randomise(model, settings.seed)
-    return model
-
-
-def _same_weights(model: Any, model_type: str, mapping: Mapping[str, Any], settings: Settings) -> Any:
-    other = _new_model(model_type, mapping, settings)
-    other.load_state_dict(model.state_dict(), assign=True)
-    return other.requires_grad_(False)
-
-
 def randomise(model: Any, seed: int) -> None:
     """Weights under which attention matters.
 
@@ -232,17 +216,19 @@ def randomise(model: Any, seed: int) -> None:
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    hidden = model.config.hidden_size
     for module in model.modules():
         for name, weight in module.named_parameters(recurse=False):
             noise = torch.randn(weight.shape, generator=generator)
             if isinstance(module, torch.nn.Embedding):
                 weight.copy_(noise / compat.embedding_scale(module, model.config))
             elif weight.ndim >= 2 and not name.endswith("bias"):
-                weight.copy_(noise * (1.4 / math.sqrt(_fan_in(name, weight, hidden))))
+                weight.copy_(noise * (1.4 / math.sqrt(_fan_in(name, weight, model.config.hidden_size))))
             else:
-                weight.copy_(weight.mean().round() + 0.1 * noise)
-        _temper(module)
+                weight.copy_(float(0.5 < weight.mean() < 1.5) + 0.1 * noise)
+        if getattr(module, "scaling", None) == 1.0 and hasattr(module, "q_norm"):
+            # Gemma 3n and 4 do not scale scores: the trained query norms are small. Near 1 they would saturate softmax,
+            # and rounding errors would grow a hundredfold.
+            module.q_norm.weight.div_(math.sqrt(module.head_dim))
 
 
 def _fan_in(name: str, weight: torch.Tensor, hidden: int) -> int:
@@ -252,18 +238,9 @@ def _fan_in(name: str, weight: torch.Tensor, hidden: int) -> int:
     return weight.numel() // (weight.shape[0] * hidden) if "down" in name else hidden
 
 
-def _temper(attention: Any) -> None:
-    """Where scores are not scaled (Gemma 3n, Gemma 4), trained query norms are small; ones would saturate softmax."""
-    if getattr(attention, "scaling", None) == 1.0 and hasattr(attention, "q_norm"):
-        attention.q_norm.weight.div_(math.sqrt(attention.head_dim))
-
-
 def _in_words(full: Any, config: Any) -> str:
-    parts = [
-        f"{config.num_hidden_layers} of {full.num_hidden_layers} layers",
-        f"{config.num_attention_heads} of {full.num_attention_heads} heads",
-    ]
-    if getattr(full, compat.experts_key(full), None):
-        count = compat.experts_key(full)
-        parts.append(f"{getattr(config, count)} of {getattr(full, count)} experts")
+    """E.g. "2 of 26 layers, 2 of 8 heads, vocabulary 512 of 262,144, random weights"."""
+    experts = [("experts", compat.experts_key(full))] if getattr(full, compat.experts_key(full), None) else []
+    counts = [("layers", "num_hidden_layers"), ("heads", "num_attention_heads"), *experts]
+    parts = [f"{getattr(config, key)} of {getattr(full, key)} {word}" for word, key in counts]
     return ", ".join([*parts, f"vocabulary {config.vocab_size:,} of {full.vocab_size:,}", "random weights"])

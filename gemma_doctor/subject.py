@@ -121,13 +121,16 @@ def has_safetensors(folder: Path) -> bool:
 
 def _locate(name: str, explicit: bool) -> _Source:
     path = Path(name).expanduser()
-    if explicit and path.is_dir() and (path / "config.json").is_file():  # before a preset of that name, as the library does
+    if explicit and (path / "config.json").is_file():  # even if a preset has that name: so does the library
         return _Source(name, "folder", read_config(path / "config.json"), folder=path)
     if name in presets.names():
         return _Source(name, "preset", presets.load(name), preset=name)
     if path.is_dir():
-        hint = "merge the adapter into its model" if (path / "adapter_config.json").is_file() else "name a model's folder"
-        raise DoctorError(f"{name}: the folder holds no config.json", hint)
+        adapter = (path / "adapter_config.json").is_file()
+        raise DoctorError(
+            f"{name}: the folder holds no config.json",
+            "merge the adapter into its model" if adapter else "name a model's folder",
+        )
     if path.suffix == ".gguf":
         raise DoctorError(f"{name}: GGUF files cannot be examined yet", "name the folder of the model it was made from")
     if path.exists():

@@ -45,16 +45,29 @@ def sliding_window(config: Config, facts: ModelFacts | None, trace: Trace | None
     spans = _spans(trace) if trace else []
     wanted = _wanted(config.published, facts)
     if facts is not None:
+        yield from _direction(config.published, facts)
         yield from _chain(config.published, facts, wanted, [span for span in spans if span.kind == SLIDING])
         yield from _limited(span for span in spans if span.kind != SLIDING)
-    links = [f"{wanted} published" if config.published.window else f"{wanted} (class default)"]
     proven = {span.layer for span in spans if span.kind == SLIDING and span.crosses and not span.wrong}
+    yield Examined(1 + len(proven), " = ".join(_links(config.published, facts, wanted, len(proven) if trace else None)))
+
+
+def _links(published: ConfigFacts, facts: ModelFacts | None, wanted: Any, proven: int | None) -> list[str]:
+    """The chain in words: "512 published = loaded = 15 modules = measured in 15 layers"."""
+    written = _in_force(published)
+    links = [f"{written} published"] if published.window else []
     if facts is not None:
-        holding = [layer for layer in facts.layers if any(layer.window_attributes.values())]
-        links += ["loaded", *([f"{len(holding)} modules"] if holding else [])]
-    if trace is not None:
-        links.append(f"measured in {len(proven)} layers" if proven else "not measured (no pass outgrows it)")
-    yield Examined(len(links) - 1 + len(proven) if facts else 1, " = ".join(links))
+        halved = f" as {wanted}, itself included, each way" if published.window and written != wanted else ""
+        links.append("loaded" + halved if links else f"{wanted} (class default) loaded")
+        holding = sum(any(layer.window_attributes.values()) for layer in facts.layers)
+        links += [_count(holding, "module")] if holding else []
+    if proven is not None:
+        links.append(f"measured in {_count(proven, 'layer')}" if proven else "not measured (no pass outgrows it)")
+    return links
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _in_force(facts: ConfigFacts) -> Any:
@@ -125,7 +138,7 @@ def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[
             severity=Severity.ERROR if one.binding else Severity.WARNING,
             observed=f"{_said(source)} in {source.origin}",
             expected=f"{_said(one.facts)} ({one.facts.origin})",
-            do=f"set {source.window.key} to {_in_force(one.facts)}, or drop the expectation if it was changed on purpose",
+            do=f"set {source.window.key} to {_in_force(one.facts)}, or drop the expectation if this is on purpose",
         )
 
 
@@ -133,6 +146,17 @@ def _said(facts: ConfigFacts) -> str:
     if facts.window_switch is not None and facts.window_switch.value is False:
         return f"no window ({facts.window_switch.key}=false)"
     return "no window (null)" if facts.window is None or facts.window.value is None else str(facts.window.value)
+
+
+def _direction(published: ConfigFacts, facts: ModelFacts) -> Iterator[Finding]:
+    if facts.causal and not published.causal:
+        yield Finding(
+            title="the window looks back only, in a model published as bidirectional",
+            severity=Severity.ERROR,
+            observed="causal attention modules",
+            expected=f"attention to both sides (use_bidirectional_attention in {published.origin})",
+            do="use a release of transformers that reads use_bidirectional_attention for this family",
+        )
 
 
 def _chain(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: list[_Span]) -> Iterator[Finding]:
@@ -175,7 +199,7 @@ def _limited(spans: Iterator[_Span]) -> Iterator[Finding]:
             where=Location(layers=tuple(sorted({span.layer for span in wrong}))),
             observed=wrong[0].words(),
             expected=f"{wrong[0].due} keys, {wrong[0].kind} has no window",
-            do="look at layer_types and the window in the configuration: a window reaches layers that must not have one",
+            do="look at layer_types and the window in the configuration: the window reaches layers that have none",
         )
 
 

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import NotApplicable, check
-from gemma_doctor.evidence import Bools, Forward, KernelCall, MaskFacts, Trace
+from gemma_doctor.evidence import Bools, KernelCall, MaskFacts, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
 
 
@@ -38,12 +38,14 @@ def all_masked_rows(trace: Trace) -> Iterator[Finding | Examined]:
     masks = pads = bad = 0
     risky: set[str] = set()
     for one, step, forward, call in trace.calls():
-        if call.mask is None or call.mask.form != "dense" or call.mask.shape[2] != forward.fed:
+        queries = call.query_shape[2]
+        if call.mask is None or call.mask.form != "dense" or call.mask.shape[2] != queries:
             continue
         masks += 1
-        empty = _empty_rows(call, call.mask, forward)
-        real = empty & forward.real
-        pad_rows = int((empty & ~forward.real).sum())
+        is_real = forward.real[:, -queries:]
+        empty = _empty_rows(call, call.mask, is_real)
+        real = empty & is_real
+        pad_rows = int((empty & ~is_real).sum())
         pads = max(pads, pad_rows)
         if pad_rows and trace.device != "cpu" and call.kernel != "eager":
             risky.add(call.kernel)
@@ -51,7 +53,7 @@ def all_masked_rows(trace: Trace) -> Iterator[Finding | Examined]:
             row, query = (int(axis[0]) for axis in np.nonzero(real))
             seen.boundary = seen.boundary or (
                 f"first in pass {one.name!r}, step {step}, layer {call.layer}: "
-                f"row {row}, column {forward.start + query}"
+                f"row {row}, column {forward.total - queries + query}"
             )
             seen.at(one.name, call.layer)
             bad += int(real.sum())
@@ -78,9 +80,9 @@ def all_masked_rows(trace: Trace) -> Iterator[Finding | Examined]:
     yield Examined(masks, f"{masks:,} masks: {bad} empty rows of real queries, {harmless}")
 
 
-def _empty_rows(call: KernelCall, mask: MaskFacts, forward: Forward) -> Bools:
+def _empty_rows(call: KernelCall, mask: MaskFacts, is_real: Bools) -> Bools:
     """Rows of the mask, shape (b, q), in which some head can read none of the keys handed over."""
     assert mask.first is not None and mask.count is not None
     nothing = (mask.count == 0) | (mask.first >= call.key_shape[2])
-    rows: Bools = np.broadcast_to(nothing.any(axis=1), forward.real.shape)
+    rows: Bools = np.broadcast_to(nothing.any(axis=1), is_real.shape)
     return rows

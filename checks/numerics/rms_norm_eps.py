@@ -91,12 +91,12 @@ def _against_expectations(config: Config, key: str, value: float, origin: str) -
 
 def _chain(value: float, source: str, facts: ModelFacts) -> Iterator[Finding]:
     loaded = facts.loaded.eps.value if facts.loaded.eps else None
-    lost = _usable(loaded) and not agree(loaded, value)
+    lost = loaded is not None and not (_usable(loaded) and agree(loaded, value))
     stored = [norm for norm in facts.norms if norm.attribute is not None and not agree(norm.attribute, value)]
     acting = [norm for norm in facts.norms if norm.measured is not None and not _acts(norm, value)]
     if not (lost or stored or acting):
         return
-    observed = [f"loaded {loaded:.6g}"] if lost else []
+    observed = [f"loaded {loaded}"] if lost else []
     observed += [f"{_values([norm.attribute for norm in stored])} stored in {_some(stored)}"] if stored else []
     observed += [f"{_values([norm.measured for norm in acting])} acting in {_some(acting)}"] if acting else []
     yield Finding(

@@ -50,7 +50,8 @@ def rope_theta(config: Config, facts: ModelFacts | None, trace: Trace | None) ->
     if facts is None:
         if not published.rope:
             raise NotApplicable("the file names no rotary parameters")
-        yield Examined(len(published.rope), f"{_thetas(published.rope.values())} published")
+        spoken = dict.fromkeys(_said(claim) for claim in published.rope.values())
+        yield Examined(len(published.rope), f"{' and '.join(spoken)} published")
         return
     if not facts.rotary:
         raise NotApplicable("the model has no rotary frequencies")
@@ -94,7 +95,7 @@ def _kind(kind: str, published: ConfigFacts, facts: ModelFacts, trace: Trace | N
         error = min(_worst_error(values, frequencies) for frequencies, _ in right)
         seen.compared += 1
         if error > limit:
-            wrong.append(f"{name} turns with {_fitted(values)}")
+            wrong.append(f"{name} {_apart(values, right[0][0])}")
         else:
             seen.worst = max(seen.worst, error)
     wrong += _wrong_scaling(layers, trace, [scaling for _, scaling in right])
@@ -166,13 +167,15 @@ def _worst_error(values: Floats, right: Floats) -> float:
     return float(np.max(np.abs(values[~still] / right[~still] - 1), initial=0.0))
 
 
-def _fitted(values: Floats) -> str:
-    """Theta and factor that would give the first two frequencies."""
-    if values.size < 2 or values[1] <= 0:
-        return f"{values.size} frequencies"
-    theta = (values[0] / values[1]) ** values.size
-    slowed = "" if abs(values[0] - 1) < 1e-3 else f", all slowed by {1 / values[0]:.4g}"
-    return f"theta {_number(theta)}{slowed} ({values.size} frequencies, the last {values[-1]:.3g})"
+def _apart(values: Floats, right: Floats) -> str:
+    """The pair that is furthest off, and the theta that the first two frequencies would give."""
+    if values.shape != right.shape:
+        return f"turns {values.size} pairs, not {right.size}"
+    pair = int(np.argmax(np.abs(np.log(np.maximum(values, 1e-30) / np.maximum(right, 1e-30)))))
+    as_theta = (
+        f" (as theta {_number(round((values[0] / values[1]) ** values.size, 0))})" if np.all(values[:2] > 0) else ""
+    )
+    return f"turns pair {pair} of {values.size} by {values[pair]:.4g} a token, not {right[pair]:.4g}{as_theta}"
 
 
 def _differ(written: RopeClaim, other: RopeClaim) -> bool:
@@ -221,9 +224,8 @@ def _said(claim: RopeClaim | None) -> str:
     return f"theta {_number(claim.theta)}{scaling}" + (f" factor {factor:g}" if scaling and factor else "")
 
 
-def _thetas(claims: object) -> str:
-    named = dict.fromkeys(_number(claim.theta) for claim in claims)  # type: ignore[attr-defined]
-    return " and ".join(named)
+def _thetas(claims: Sequence[RopeClaim]) -> str:
+    return " and ".join(dict.fromkeys(_number(claim.theta) for claim in claims))
 
 
 def _number(theta: float | None) -> str:

@@ -93,7 +93,9 @@ class Recorder:
         assert self._running is not None and self.layer is not None
         if not self._running.positions:
             return
-        columns = np.flatnonzero(self._running.positions[0][0] == 1)
+        # Gemma 4's layers with shared keys compute the last queries of a prefill only (5.24): count from the end.
+        queries = rotation[0].shape[1]
+        columns = np.flatnonzero(self._running.positions[0][0, -queries:] == 1)
         if columns.size:
             cos, sin = (part[0, int(columns[0])].detach() for part in rotation)
             self.rotations[self.layer] = _layer_rotation(self.layer, cos, sin)

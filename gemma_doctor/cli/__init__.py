@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return app.run(given)
     except KeyboardInterrupt:
-        print("interrupted before anything was known", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         return _explain(error)

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import gemma_doctor
-from gemma_doctor.cli import check, explain, presets
-from gemma_doctor.cli import list as list_command
+from gemma_doctor.cli import check, explain, listing, presets
 from gemma_doctor.errors import DoctorError, suggest
 
 app = typer.Typer(
@@ -23,7 +22,7 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "check": check.check,
-    "list": list_command.list_checks,
+    "list": listing.list_checks,
     "explain": explain.explain,
     "presets": presets.list_presets,
 }

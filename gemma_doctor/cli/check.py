@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import traceback
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,9 @@ from gemma_doctor.cli.deadline import deadline
 from gemma_doctor.cli.output import Destination, say, terminal_width, wants_color
 from gemma_doctor.errors import DoctorError, TimedOut
 from gemma_doctor.finding import Report
-from gemma_doctor.settings import Settings, resolve
+
+if TYPE_CHECKING:  # reading YAML and the like can wait until after --help
+    from gemma_doctor.settings import Settings
 
 
 def _option(*names: str, metavar: str | None = None, help: str) -> Any:
@@ -83,9 +85,14 @@ def check(
 ) -> None:
     """Examine a subject and say which link is broken."""
     given = {name: value for name, value in locals().items() if value not in (None, False, 0, [])}
+    from gemma_doctor.settings import resolve
+
     settings = resolve(given, os.environ)
     try:
         exit_code = _run(settings)
+    except KeyboardInterrupt:
+        say("interrupted, before anything was known")
+        exit_code = 130
     except Exception:
         if settings.debug:
             traceback.print_exc()

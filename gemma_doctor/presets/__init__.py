@@ -52,9 +52,7 @@ def load(name: str) -> dict[str, Any]:
         DoctorError: there is no such preset.
     """
     if name not in names():
-        raise DoctorError(
-            f"there is no preset {name!r}{suggest(name, names())}", "gemma-doctor presets lists them all"
-        )
+        raise DoctorError(f"there is no preset {name!r}{suggest(name, names())}", "gemma-doctor presets lists them all")
     mapping: dict[str, Any] = json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
     return mapping
 

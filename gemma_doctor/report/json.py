@@ -77,6 +77,8 @@ def plain(value: Any) -> Any:
     """`value` in what JSON has: keys are texts, numpy values become numbers and lists, NaN and infinities null."""
     if isinstance(value, enum.Enum):
         return plain(value.value)
+    if hasattr(value, "tolist"):  # numpy, without importing it; some of its numbers are Python floats too
+        return plain(value.tolist())
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -87,6 +89,4 @@ def plain(value: Any) -> Any:
         return sorted((plain(item) for item in value), key=repr)
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # numpy, without importing it
-        return plain(value.tolist())
     return str(value)

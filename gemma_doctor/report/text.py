@@ -38,7 +38,7 @@ def render(report: Report, width: int | None = None, color: bool = False, verbos
 
 def _quiet(report: Report) -> Iterator[Line]:
     if report.subject.get("subject_source") == "default":
-        yield Line(body=f"{report.subject.get('name')} (default: no SUBJECT, no run file)")
+        yield Line(body=f"{report.subject.get('name')} (no SUBJECT given: the default)")
     yield _headline(report)
     for cause in report.causes:
         yield from _block("CAUSE", cause, report, 0)
@@ -96,8 +96,8 @@ def _subject_sentence(report: Report) -> str:
     subject = report.subject
     name = str(subject.get("name", "?"))
     if subject.get("subject_source") == "default":
-        name += " (default: no SUBJECT, no run file)"
-    weights = {"real": "real weights", "skeleton": "SKELETON (random weights)", "none": "published file alone"}
+        name += " (no SUBJECT given: the default)"
+    weights = {"real": "real weights", "skeleton": "SKELETON", "none": "published file alone"}
     parts = [
         *_parts(subject, (("family", "{}"),)),
         *_layer_parts(subject),
@@ -125,7 +125,7 @@ def _parts(facts: Mapping[str, object], wanted: tuple[tuple[str, str], ...]) -> 
 def _headline(report: Report) -> Line:
     word = verdict.verdict(report)
     rest = verdict.headline(report).removeprefix(word)
-    return Line(word, rest, style=STYLES.get(word, "bold magenta"))
+    return Line(word, rest, style=STYLES.get(word, "bold magenta"), indent=2)
 
 
 # --- findings --------------------------------------------------------------------------------------------------------
@@ -178,12 +178,13 @@ def _consequences(report: Report, verbosity: int) -> Iterator[Line]:
 
 
 def _exit_line(report: Report) -> Line:
-    timing = _timing(report.timing)
+    timing = _timing(report)
     reason = f" ({verdict.exit_reason(report)})"
     return Line(f"exit {report.exit_code}", reason + (f"   {timing}" if timing else ""), style="bold", indent=2)
 
 
-def _timing(timing: Mapping[str, object]) -> str:
+def _timing(report: Report) -> str:
+    timing = report.timing
     total, phases = timing.get("total"), timing.get("phases")
     if not isinstance(total, (int, float)):
         return ""
@@ -194,7 +195,8 @@ def _timing(timing: Mapping[str, object]) -> str:
         ("tokens_per_second", lambda value: f"{value:.1f} tokens/s"),
         ("peak_memory_mb", lambda value: f"peak {value:,.0f} MB"),
     )
-    figures = [form(value) for key, form in forms if isinstance(value := timing.get(key), (int, float))]
+    real = report.subject.get("weights") == "real"  # the speed of a skeleton says nothing
+    figures = [form(value) for key, form in forms if real and isinstance(value := timing.get(key), (int, float))]
     return "; ".join([text, *figures])
 
 

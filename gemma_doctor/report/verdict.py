@@ -85,7 +85,7 @@ def exit_reason(report: Report) -> str:
         return "--fail-on never"
     reached = sum(f.severity >= report.fail_on for f in report.findings)
     least = "" if report.fail_on is Severity.ERROR else " or worse"
-    return f"{counted(reached, limit) if reached else f'no {limit}'}{least}, --fail-on {limit}"
+    return f"{counted(reached, limit)}{least}, --fail-on {limit}" if reached else f"no {limit}{least}"
 
 
 def _why_not_examined(report: Report) -> str:

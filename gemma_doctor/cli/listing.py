@@ -1,0 +1,39 @@
+"""`gemma-doctor list`: all checks. (A module named list would hide the built-in one from this package.)"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gemma_doctor.cli.output import terminal_width, write
+from gemma_doctor.cli.table import table
+
+if TYPE_CHECKING:  # its evidence needs numpy, and --help does not
+    from gemma_doctor.check import Check
+
+WORDS = {
+    "Config": "config",
+    "TokenizerFacts": "tokenizer",
+    "ModelFacts": "model",
+    "Trace": "running model",
+    "PaddedBatch": "running model",
+    "Generation": "running model",
+}
+
+
+def needs(check: Check) -> str:
+    """What a check needs, in words; what it can do without, in brackets."""
+    needed = dict.fromkeys(WORDS[need.type.__name__] for need in check.needs if not need.optional)
+    useful = dict.fromkeys(WORDS[need.type.__name__] for need in check.needs if need.optional)
+    more = ", ".join(word for word in useful if word not in needed)
+    return " ".join(part for part in (", ".join(needed), f"[{more}]" if more else "") if part)
+
+
+def list_checks() -> None:
+    """List all checks and what each needs."""
+    from gemma_doctor import registry
+
+    rows = [
+        (one.id, one.group, "static" if one.is_static else "-", needs(one), one.title) for one in registry.built_in()
+    ]
+    text = table(("check", "group", "static", "needs", "what it looks at"), rows, terminal_width())
+    write(text + "\nIn brackets: used where there is one. static: also runs in check --static.\n")

@@ -1,0 +1,30 @@
+"""A bool mask reaches a kernel that adds its mask to the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from gemma_doctor.faults import fault
+from gemma_doctor.hooks import attention_of, hooked
+from gemma_doctor.loading import Patient
+
+
+def _why_not(patient: Patient) -> str:
+    return "" if patient.backend == "eager" else f"{patient.backend} reads a bool mask as meant"
+
+
+@fault("mask-dtype", why_not=_why_not)
+def bool_mask_added(patient: Patient) -> Iterator[None]:
+    """Turn the additive masks of all layers into bool masks."""
+
+    def to_bool(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        mask = kwargs.get("attention_mask")
+        if mask is not None:
+            kwargs["attention_mask"] = mask > torch.finfo(mask.dtype).min / 2
+        return args, kwargs
+
+    with hooked(attention_of(patient), to_bool):
+        yield

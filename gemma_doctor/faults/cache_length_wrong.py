@@ -1,0 +1,24 @@
+"""One cache layer reports that it has seen one token less than it was fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gemma_doctor import compat
+from gemma_doctor.faults import fault
+from gemma_doctor.hooks import hooked, last_attention_modules
+from gemma_doctor.loading import Patient
+
+
+@fault("past-key-length", why_not=lambda patient: compat.why_no_cache_layers())
+def cache_length_wrong(patient: Patient) -> Iterator[None]:
+    """Let layer 0 of every cache report a length that is one short."""
+
+    def shorten(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for value in (*args, *kwargs.values()):
+            if compat.is_cache(value) and value.layers:
+                compat.report_one_less(value.layers[0])
+
+    with hooked(last_attention_modules(patient), shorten):
+        yield

@@ -1,0 +1,23 @@
+"""The loaded config's window is halved after the weights are in: masks and caches follow, modules do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemma_doctor.capture.model_facts import text_config
+from gemma_doctor.faults import fault
+from gemma_doctor.loading import Patient
+
+
+@fault("sliding-window", why_not=lambda patient: "" if patient.window else "the model has no window")
+def window_halved(patient: Patient) -> Iterator[None]:
+    """Halve config.sliding_window of a loaded model."""
+    configs = [text_config(model) for model in patient.models]
+    before = [config.sliding_window for config in configs]
+    for config in configs:
+        config.sliding_window //= 2
+    try:
+        yield
+    finally:
+        for config, window in zip(configs, before, strict=True):
+            config.sliding_window = window
