@@ -334,6 +334,15 @@ def test_a_reader_that_went_away_is_no_error(arguments: list[str]) -> None:
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_change_no_exit_code(closed: str) -> None:
+    command = f'"{sys.executable}" -m gemma_doctor explain mask-shape {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # --- the other commands ----------------------------------------------------------------------------------------------
 
 

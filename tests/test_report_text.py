@@ -13,6 +13,7 @@ from fake_reports import (
     EARLY_DROP,
     HEALTHY,
     INTERRUPTED,
+    KINDS,
     LATE,
     SICK,
     SKELETON,
@@ -182,6 +183,14 @@ def test_the_default_subject_is_named_as_such_in_the_first_line() -> None:
 )
 def test_the_last_line_gives_the_reason_of_the_exit_code(report: Report, last: str) -> None:
     assert render(report).splitlines()[-1].startswith(f"{last}   41 s: import 6.1, load 1.2, generate 19")
+
+
+def test_the_first_lines_say_how_a_skeleton_was_cut() -> None:
+    cut = replace(SKELETON, subject={**SKELETON.subject, "layer_kinds": KINDS[:6], "cut": "18 to 6 layers"})
+    assert "18 layers, skeleton of 6 (5 sliding W=512, 1 full), SKELETON" in render(cut).splitlines()[0]
+    assert "most passes at W'=64" in render(cut).splitlines()[1]
+    assert "W'" not in render(HEALTHY)
+    assert "cut: 18 to 6 layers" in render(cut, verbosity=1).splitlines()
 
 
 # --- verbosity -------------------------------------------------------------------------------------------------------

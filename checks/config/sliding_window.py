@@ -55,13 +55,13 @@ def sliding_window(config: Config, facts: ModelFacts | None, trace: Trace | None
 def _links(published: ConfigFacts, facts: ModelFacts | None, wanted: Any, proven: int | None) -> list[str]:
     """The chain in words: "512 published = loaded = 15 modules = measured in 15 layers"."""
     written = _in_force(published)
-    links = [f"{written} published"] if published.window else []
+    links = [f"{_said(published)} published"] if published.window else []
     if facts is not None:
         halved = f" as {wanted}, itself included, each way" if published.window and written != wanted else ""
         links.append("loaded" + halved if links else f"{wanted} (class default) loaded")
         holding = sum(any(layer.window_attributes.values()) for layer in facts.layers)
         links += [_count(holding, "module")] if holding else []
-    if proven is not None:
+    if proven is not None and wanted is not None:
         links.append(f"measured in {_count(proven, 'layer')}" if proven else "not measured (no pass outgrows it)")
     return links
 

@@ -50,8 +50,10 @@ def rope_theta(config: Config, facts: ModelFacts | None, trace: Trace | None) ->
     if facts is None:
         if not published.rope:
             raise NotApplicable("the file names no rotary parameters")
-        spoken = dict.fromkeys(_said(claim) for claim in published.rope.values())
-        yield Examined(len(published.rope), f"{' and '.join(spoken)} published")
+        written = list(published.rope.values())
+        named = all(claim.theta is not None for claim in written)
+        spoken = _thetas(written) if named else " and ".join(map(_said, written))
+        yield Examined(len(written), f"{spoken} published")
         return
     if not facts.rotary:
         raise NotApplicable("the model has no rotary frequencies")
@@ -172,9 +174,10 @@ def _apart(values: Floats, right: Floats) -> str:
     if values.shape != right.shape:
         return f"turns {values.size} pairs, not {right.size}"
     pair = int(np.argmax(np.abs(np.log(np.maximum(values, 1e-30) / np.maximum(right, 1e-30)))))
-    as_theta = (
-        f" (as theta {_number(round((values[0] / values[1]) ** values.size, 0))})" if np.all(values[:2] > 0) else ""
-    )
+    as_theta = ""
+    if values.size > 1 and values[0] > 0 < values[1]:
+        # float32 rounding grows with the power, so more digits would be noise
+        as_theta = f" (as theta {_number(float(f'{(values[0] / values[1]) ** values.size:.3g}'))})"
     return f"turns pair {pair} of {values.size} by {values[pair]:.4g} a token, not {right[pair]:.4g}{as_theta}"
 
 
@@ -198,11 +201,14 @@ def _same(a: object, b: object) -> bool:
 
 def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[Finding]:
     for one in config.expectations:
-        for kind, expected in one.facts.rope.items():
-            source = config.published
+        for kind, demanded in one.facts.rope.items():
+            expected, source = demanded, config.published
             claim = _for_kind(source.rope, kind)
             if facts is not None and (claim is None or claim.theta is None or not claim.rope_type):
                 source, claim = facts.loaded, _for_kind(facts.loaded.rope, kind)
+            # A whole file that names a theta and no scaling has none; single keys demand only themselves.
+            if expected.theta is not None and one.facts.hidden_size is not None and not expected.rope_type:
+                expected = replace(expected, rope_type="default")
             if claim is not None and _differ(expected, claim):
                 yield Finding(
                     title=f"rotary parameters of {kind or 'all'} layers are not the ones expected",
@@ -219,9 +225,9 @@ def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[
 def _said(claim: RopeClaim | None) -> str:
     if claim is None:
         return "nothing"
-    scaling = "" if claim.rope_type in ("", "default") else f", {claim.rope_type}"
-    factor = claim.parameters.get("factor")
-    return f"theta {_number(claim.theta)}{scaling}" + (f" factor {factor:g}" if scaling and factor else "")
+    scaling = f", {claim.rope_type}" if claim.rope_type not in ("", "default") else ""
+    terms = [f"{key} {value}" for key, value in claim.parameters.items() if isinstance(value, (int, float, str))]
+    return f"theta {_number(claim.theta)}{scaling}" + (f" ({', '.join(terms)})" if terms else "")
 
 
 def _thetas(claims: Sequence[RopeClaim]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,7 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         the exit code: 0, 1, 2 or 130. No exception leaves but SystemExit.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [*(sys.argv[1:] if arguments is None else arguments)]
+    _replace_closed_streams()
     try:
         from gemma_doctor.cli import app
 
@@ -25,6 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         return _explain(error)
+
+
+def _replace_closed_streams() -> None:
+    """A caller may have closed them (`>&-`); the exit code is still worth having."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
 
 
 def _explain(error: Exception) -> int:

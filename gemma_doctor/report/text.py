@@ -1,8 +1,8 @@
 """The report for people: causes first, then what follows from them, then what was looked at.
 
 Facts that it shows when they are there, by mapping of the Report:
-    subject: name, subject_source, family, layers, layer_kinds (one per layer), window, weights ("real", "skeleton" or
-        "none"), cut (what a skeleton lacks)
+    subject: name, subject_source, family, layers, layer_kinds (one per examined layer), window, weights
+        ("real", "skeleton" or "none"), cut (what a skeleton lacks)
     environment: transformers, torch, python, device, dtype, backend, seed
     passes: prompt_length, prompt_from, generated, window, reduced_window, crossed_at
     timing: total and phases (seconds), tokens_per_second, peak_memory_mb
@@ -72,14 +72,16 @@ def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
 def _header(report: Report, verbosity: int) -> Iterator[Line]:
     yield Line(f"gemma-doctor {report.version}  ", _subject_sentence(report), style="bold", indent=2)
     used = _parts(report.environment, (("transformers", "transformers {}"), ("torch", "torch {}"), ("seed", "seed {}")))
+    window, reduced = report.passes.get("window"), report.passes.get("reduced_window")
+    reduced = reduced if reduced != window else None
     prompt = " from ".join(_parts(report.passes, (("prompt_length", "prompt {}"), ("prompt_from", "{}"))))
     ran = _parts(
-        {**report.passes, "prompt": prompt},
+        {**report.passes, "prompt": prompt, "reduced": reduced},
         (
             ("prompt", "{}"),
             ("generated", "generated {}"),
-            ("crossed_at", "window crossed at {}"),
-            ("reduced_window", "most passes at W'={}"),
+            ("crossed_at", "window crossed at step {}"),
+            ("reduced", "most passes at W'={}"),
         ),
     )
     if used or ran:
@@ -112,10 +114,12 @@ def _layer_parts(subject: Mapping[str, object]) -> list[str]:
     window = subject.get("window")
     names = Counter(str(kind).removesuffix("_attention") for kind in kinds) if isinstance(kinds, (list, tuple)) else {}
     counted = [f"{n} {kind}" + (f" W={window}" if kind == "sliding" and window else "") for kind, n in names.items()]
-    layers = subject.get("layers", sum(names.values()))
+    examined = sum(names.values())
+    layers = subject.get("layers") or examined
     if not layers:
         return []
-    return [f"{layers} layers ({', '.join(counted)})" if counted else f"{layers} layers"]
+    cut = f", skeleton of {examined}" if examined not in (0, layers) else ""
+    return [f"{layers} layers{cut}" + (f" ({', '.join(counted)})" if counted else "")]
 
 
 def _parts(facts: Mapping[str, object], wanted: tuple[tuple[str, str], ...]) -> list[str]:

@@ -1,0 +1,24 @@
+"""Patients are made once per session: a skeleton takes about a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import pytest
+
+from gemma_doctor.loading import Patient, admit
+from gemma_doctor.settings import Settings
+from gemma_doctor.subject import resolve
+
+
+@lru_cache(maxsize=None)
+def skeleton(name: str, backend: str | None = None) -> Patient:
+    settings = Settings(subject=name, weights="skeleton", attn_implementation=backend)
+    return admit(resolve(settings), settings, lambda line: None)
+
+
+@pytest.fixture
+def patient_of() -> Callable[..., Patient]:
+    """Skeleton of a preset; shared, so leave it as it was."""
+    return skeleton

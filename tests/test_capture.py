@@ -1,0 +1,224 @@
+"""The recorder and the passes, on small random models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gemma_doctor import compat
+from gemma_doctor.capture import runs
+from gemma_doctor.capture.collector import Collector
+from gemma_doctor.capture.keys import recognise
+from gemma_doctor.capture.masks import mask_facts
+from gemma_doctor.capture.model_facts import attention_modules
+from gemma_doctor.capture.recorder import Recorder, recording
+from gemma_doctor.evidence import SLIDING, MaskFacts
+from gemma_doctor.loading import Patient
+from gemma_doctor.settings import Settings
+
+PatientOf = Callable[..., Patient]
+
+
+def ids(length: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(10, 200, (1, length), generator=torch.Generator().manual_seed(seed))
+
+
+def recorder_for(tokens: torch.Tensor, **more: Any) -> Recorder:
+    return Recorder(np.ones(tuple(tokens.shape), dtype=bool), **more)
+
+
+def kernel_of(model: Any) -> Any:
+    """The attention function that the model's modeling file would call now."""
+    module = sys.modules[type(next(iter(attention_modules(model).values()))).__module__]
+    name = compat.attention_backend(model)
+    return module.eager_attention_forward if name == "eager" else module.ALL_ATTENTION_FUNCTIONS[name]
+
+
+def hooks_of(model: Any) -> int:
+    return sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules())
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_recording_changes_no_logit_and_leaves_nothing_behind(patient_of: PatientOf, backend: str) -> None:
+    model = patient_of("gemma-3-270m", backend).reduced
+    kernel, hooks = kernel_of(model), hooks_of(model)
+    tokens = ids(70)
+    with torch.inference_mode():
+        bare = compat.generate(model, tokens, torch.ones_like(tokens), 4)
+    run = runs.generate(model, tokens, 4, recorder=recorder_for(tokens))
+    assert all(torch.equal(one, other) for one, other in zip(bare.logits, run.logits, strict=True))
+    assert kernel_of(model) is kernel
+    assert hooks_of(model) == hooks
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_everything_is_removed_when_the_model_raises(patient_of: PatientOf, backend: str) -> None:
+    model = patient_of("gemma-3-270m", backend).reduced
+    kernel, hooks = kernel_of(model), hooks_of(model)
+    with pytest.raises(IndexError), recording(model, recorder_for(ids(4))):
+        model(torch.tensor([[10**6]]))
+    assert kernel_of(model) is kernel
+    assert hooks_of(model) == hooks
+
+
+def test_another_model_is_passed_through(patient_of: PatientOf) -> None:
+    ours, other = patient_of("gemma-3-270m", "sdpa").reduced, patient_of("gemma-3-1b-it", "sdpa").reduced
+    tokens = ids(5)
+    recorder = recorder_for(tokens)
+    with torch.inference_mode(), recording(ours, recorder):
+        other(tokens)
+    assert recorder.forwards == []
+
+
+def test_a_crash_knows_its_step_and_layer(patient_of: PatientOf) -> None:
+    model = patient_of("gemma-3-270m", "sdpa").reduced
+
+    def fail(_module: Any, args: tuple[torch.Tensor, ...]) -> None:
+        if args[0].shape[1] == 1:
+            raise RuntimeError("boom\nsecond line")
+
+    tokens = ids(6)
+    hook = attention_modules(model)[2].q_proj.register_forward_pre_hook(fail)
+    try:
+        run = runs.generate(model, tokens, 4, recorder=recorder_for(tokens))
+    finally:
+        hook.remove()
+    assert run.crash is not None
+    assert (run.crash.kind, run.crash.message, run.crash.step, run.crash.total) == ("RuntimeError", "boom", 1, 7)
+    assert run.crash.layer == 2
+
+
+def test_a_fault_of_ours_is_not_blamed_on_the_subject(patient_of: PatientOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gemma_doctor.capture.recorder.dtype_name", None)
+    tokens = ids(6)
+    with pytest.raises(TypeError):
+        runs.generate(patient_of("gemma-3-270m").reduced, tokens, 2, recorder=recorder_for(tokens))
+
+
+@pytest.mark.parametrize("name", ["gemma-2-2b", "gemma-3-1b-it", "gemma-4-E2B-it", "mistral-7b-v0.1", "gpt-oss-20b"])
+def test_what_a_healthy_generation_looks_like(patient_of: PatientOf, name: str) -> None:
+    patient = patient_of(name)
+    window = patient.reduced_window
+    assert window == 64
+    tokens = ids(window - 2)
+    run = runs.generate(patient.reduced, tokens, 5, recorder=recorder_for(tokens))
+    assert run.crash is None
+    assert [forward.fed for forward in run.forwards] == [window - 2, 1, 1, 1, 1]
+    layers = sorted(attention_modules(patient.reduced))
+    for forward in run.forwards:
+        assert sorted(call.layer for call in forward.calls) == layers
+        assert forward.positions is not None and forward.positions_agree
+        assert forward.positions[0].tolist() == list(range(forward.start, forward.total))
+        assert all(cache.seen == forward.total for cache in forward.cache)
+
+
+def test_keys_are_recognised_across_the_edge(patient_of: PatientOf) -> None:
+    """After the window has rolled, each key that the kernel gets is the one of its token: W of them, the newest last."""
+    settings = Settings(weights="skeleton")
+    collector = Collector(patient_of("gemma-3-270m"), settings, lambda line: None)
+    (crossing,) = (one for one in collector.trace.passes if one.name == "long generate")
+    seen = 0
+    for forward in crossing.forwards:
+        for call in forward.calls:
+            if call.key_positions is None:
+                continue
+            seen += 1
+            first = max(0, forward.total - 64) if collector.trace.layer_kinds[call.layer] == SLIDING else 0
+            assert call.key_positions[0].tolist() == list(range(first, forward.total))
+    assert seen == 8  # two kinds of layers, four steps around the edge
+
+
+def test_recognise_tells_stale_and_foreign_keys() -> None:
+    reference = torch.randn(20, 32, generator=torch.Generator().manual_seed(0))
+    held = torch.stack([reference[3], reference[3], torch.zeros(32), reference[19]])
+    assert recognise(held, reference).tolist() == [3, 3, -1, 19]
+
+
+def test_the_collector_makes_each_thing_once(patient_of: PatientOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    original = compat.generate
+
+    def counted(model: Any, tokens: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        calls.append(tokens.shape[1])
+        return original(model, tokens, *args, **kwargs)
+
+    monkeypatch.setattr(compat, "generate", counted)
+    collector = Collector(patient_of("mistral-7b-v0.1"), Settings(weights="skeleton"), lambda line: None)
+    for _ in range(2):
+        for kind in list(collector._makers):
+            if kind.__name__ != "TokenizerFacts":
+                collector.get(kind)
+    # long generate, W-1, W, W+1, 2W, two turns, batch, true window
+    assert calls == [56, 63, 64, 65, 128, 54, 70, 68, 4088]
+
+
+def test_the_trace_holds_every_pass_of_the_checklist(patient_of: PatientOf) -> None:
+    trace = Collector(patient_of("gemma-3-1b-it"), Settings(weights="skeleton"), lambda line: None).trace
+    assert [one.name for one in trace.passes] == [
+        "long generate",
+        "prompt W-1",
+        "prompt W",
+        "prompt W+1",
+        "prompt 2W",
+        "second turn",
+        "padded batch",
+        "true window",
+    ]
+    assert all(one.crash is None for one in trace.passes)
+    assert [one.window for one in trace.passes] == [64] * 7 + [512]
+
+
+def test_arrays_of_the_evidence_cannot_be_written(patient_of: PatientOf) -> None:
+    trace = Collector(patient_of("gemma-3-1b-it"), Settings(weights="skeleton"), lambda line: None).trace
+    forward = trace.passes[0].forwards[0]
+    for array in (forward.real, forward.positions, trace.rotations[0].frequencies):
+        assert array is not None
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+# --- masks -----------------------------------------------------------------------------------------------------------
+
+
+def facts(mask: Any) -> MaskFacts:
+    made = mask_facts(mask)
+    assert made is not None
+    return made
+
+
+CELLS = torch.tensor([[[[True, False, False], [True, True, False], [False, False, False]]]])
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16, torch.float16])
+def test_dense_masks_read_the_same_in_every_dtype(dtype: torch.dtype) -> None:
+    mask = CELLS if dtype is torch.bool else torch.where(CELLS, 0.0, torch.finfo(dtype).min).to(dtype)
+    made = facts(mask)
+    assert made.dtype == str(dtype).removeprefix("torch.")
+    assert made.readable().tolist() == CELLS.tolist()
+    assert made.count is not None and made.count.tolist() == [[[1, 2, 0]]]
+    assert made.first is not None and made.first.tolist() == [[[0, 0, -1]]]
+    assert made.last is not None and made.last.tolist() == [[[0, 1, -1]]]
+    assert (made.between, made.nans) == (0, 0)
+
+
+def test_odd_values_are_counted() -> None:
+    made = facts(torch.tensor([[[[0.0, -1.0, 1.0, float("nan"), float("-inf")]]]]))
+    assert (made.between, made.nans) == (2, 1)
+    assert made.readable().tolist() == [[[[True, True, True, False, False]]]]
+
+
+def test_other_forms() -> None:
+    assert mask_facts(None) is None
+    assert facts(torch.ones(2, 5)).form == "padding"
+    assert facts(torch.ones(2, 5, 5)).form == "other"
+    assert facts(object()).form == "other"
+
+
+def test_an_empty_key_axis() -> None:
+    made = facts(torch.zeros(1, 1, 2, 0, dtype=torch.bool))
+    assert made.count is not None and made.count.tolist() == [[[0, 0]]]

@@ -1,0 +1,328 @@
+"""sliding-window, rope-theta and rms-norm-eps on evidence made by hand: healthy, and with one thing wrong each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from gemma_doctor import presets, published
+from gemma_doctor.checks.config.sliding_window import sliding_window
+from gemma_doctor.checks.numerics.rms_norm_eps import rms_norm_eps
+from gemma_doctor.checks.positions.rope_theta import rope_theta
+from gemma_doctor.evidence import FULL, SLIDING, Claim, RopeClaim, frozen
+from gemma_doctor.expectations import lay_over
+from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
+from gemma_doctor.testing import config, config_facts, kernel_call, model_facts, one_pass, run_check, trace
+
+CHECKS = (sliding_window, rope_theta, rms_norm_eps)
+SAMPLES = Path(__file__).parent.parent / "sample_configs"
+LONG = one_pass(prompt=12, steps=3, name="beyond")
+
+
+def only(result: CheckResult) -> Finding:
+    (finding,) = result.findings
+    assert result.outcome is Outcome.FAIL
+    return finding
+
+
+def test_a_healthy_model_passes_with_all_that_was_compared_in_words() -> None:
+    said = {}
+    for check in CHECKS:
+        evidence = {"config": config(), "facts": model_facts()}
+        if check is not rms_norm_eps:
+            evidence["trace"] = trace(one_pass(), LONG)
+        result = run_check(check, **evidence)
+        assert (result.outcome, result.findings) == (Outcome.PASS, ())
+        assert result.examined is not None
+        said[result.check] = result.examined.sentence
+    assert said == {
+        "sliding-window": "8 published = loaded = 1 module = measured in 1 layer",
+        "rope-theta": "10,000 and 1,000,000 live, worst relative error 0e+00",
+        "rms-norm-eps": "1e-06 in 2 norms, measured in 2 (float32)",
+    }
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_published_file_alone_is_enough_for_a_static_run(check: Any) -> None:
+    assert run_check(check, config=config(expected=config_facts(origin="preset"))).outcome is Outcome.PASS
+
+
+# --- expectations ----------------------------------------------------------------------------------------------------
+
+CHANGED = {
+    "window": (sliding_window, config_facts(window=4), "4 in published", "8 (preset)"),
+    "switch": (
+        sliding_window,
+        config_facts(window_switch=Claim("use_sliding_window", False)),
+        "no window (use_sliding_window=false)",
+        "8 (preset)",
+    ),
+    "theta": (rope_theta, config_facts(thetas=(1e6, 1e6)), "theta 1,000,000", "theta 10,000 (preset)"),
+    "scaling": (
+        rope_theta,
+        config_facts(rope={FULL: RopeClaim("rope_theta", 1e6, "linear", {"factor": 8.0})}),
+        "linear (factor 8.0)",
+        "theta 1,000,000 (preset)",
+    ),
+    "eps": (rms_norm_eps, config_facts(eps=1e-3), "0.001", "1e-06 (preset)"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+@pytest.mark.parametrize("binding", [True, False])
+def test_a_file_that_is_not_what_was_expected(name: str, binding: bool) -> None:
+    check, changed, observed, expected = CHANGED[name]
+    finding = only(run_check(check, config=config(changed, config_facts(origin="preset"), binding)))
+    assert finding.severity is (Severity.ERROR if binding else Severity.WARNING)
+    assert observed in finding.observed and expected in finding.expected
+
+
+def test_a_gguf_rounding_of_epsilon_is_no_difference() -> None:
+    rounded = config_facts(eps=9.999999974752427e-07)
+    assert run_check(rms_norm_eps, config=config(rounded, config_facts())).outcome is Outcome.PASS
+
+
+# --- sliding-window --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["8", 0, -1, 8.0, True, None])
+def test_a_window_that_is_none(value: object) -> None:
+    facts = config_facts()
+    finding = only(run_check(sliding_window, config=config(replace(facts, window=Claim("sliding_window", value)))))
+    assert finding.severity is Severity.ERROR and repr(value) in finding.observed
+
+
+def test_layer_types_of_the_wrong_length() -> None:
+    finding = only(run_check(sliding_window, config=config(config_facts(layers=3))))
+    assert finding.observed.startswith("2 entries") and finding.expected.startswith("3")
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (config_facts(window_switch=Claim("use_sliding_window", False)), "switched off by use_sliding_window=false"),
+        (config_facts(kinds=(FULL, FULL)), "the file names no sliding window"),
+        (replace(config_facts(layer_kinds=None), window=None), "the file names no sliding window"),
+    ],
+)
+def test_no_window_to_examine(facts: Any, reason: str) -> None:
+    result = run_check(sliding_window, config=config(facts))
+    assert (result.outcome, result.reason) == (Outcome.NOT_APPLICABLE, reason)
+
+
+def test_a_window_changed_in_the_loaded_config() -> None:
+    loaded = model_facts(config_facts(origin="loaded config", window=4), layers=model_facts().layers)
+    finding = only(run_check(sliding_window, config=config(), facts=loaded))
+    assert finding.observed == "loaded 4" and finding.where.layers == (0,)
+    assert finding.expected == "8 everywhere (sliding_window in published config.json)"
+
+
+def test_a_window_that_loading_loses() -> None:
+    lost = config_facts(origin="loaded config", window=None, kinds=(FULL, FULL))
+    finding = only(run_check(sliding_window, config=config(), facts=model_facts(lost)))
+    assert finding.title == "the published window is lost on loading"
+
+
+def test_one_module_with_a_window_of_its_own() -> None:
+    healthy = model_facts(config_facts(kinds=(SLIDING, SLIDING, FULL)))
+    odd = replace(healthy.layers[1], window_attributes={"sliding_window": 7})
+    facts = replace(healthy, layers=(healthy.layers[0], odd, healthy.layers[2]))
+    finding = only(run_check(sliding_window, config=config(healthy.loaded), facts=facts))
+    assert finding.where.layers == (1,) and "modules 7" in finding.observed
+
+
+@pytest.mark.parametrize("real_window", [7, 9])
+def test_masks_that_allow_one_key_too_few_or_too_many(real_window: int) -> None:
+    sick = replace(one_pass(prompt=12, window=real_window), window=8)
+    finding = only(run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)))
+    assert f"layer 0 reads {real_window} keys where 8 are due" in finding.observed
+
+
+def test_a_window_on_a_full_layer() -> None:
+    sick = one_pass(prompt=12, kinds=(SLIDING, SLIDING))
+    finding = only(run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)))
+    assert finding.where.layers == (1,) and finding.expected.startswith("12 keys")
+
+
+def test_a_step_that_reaches_too_far_while_the_prefill_is_right() -> None:
+    wide = one_pass(prompt=12, steps=2, kinds=(FULL, FULL)).forwards[-1]
+    sick = replace(LONG, forwards=(*LONG.forwards[:1], wide))
+    finding = only(run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)))
+    assert "layer 0 reads 14 keys where 8 are due" in finding.observed
+
+
+def test_masks_built_from_a_misreported_length_are_left_to_the_cache_check() -> None:
+    wide = one_pass(prompt=12, steps=2, kinds=(FULL, FULL)).forwards[-1]
+    lying = replace(LONG.forwards[0], cache=tuple(replace(layer, seen=3) for layer in LONG.forwards[0].cache))
+    sick = replace(LONG, forwards=(lying, wide))
+    assert run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)).findings == ()
+
+
+def test_passes_within_the_window_prove_nothing() -> None:
+    short = one_pass(prompt=3, steps=2)
+    result = run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(short))
+    assert result.examined is not None and "not measured" in result.examined.sentence
+
+
+def test_without_a_mask_everything_handed_over_is_read() -> None:
+    prefill = LONG.forwards[0]
+    bare = replace(prefill, calls=tuple(kernel_call(layer, None, 1, 12, 12) for layer in (0, 1)))
+    sick = replace(LONG, forwards=(bare,))
+    finding = only(run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)))
+    assert finding.where.layers == (0,) and "reads 12 keys where 8" in finding.observed
+
+
+def test_a_flash_kernel_slides_by_its_window_argument() -> None:
+    calls = tuple(
+        kernel_call(layer, None, 1, 12, 12, kernel="flash_attention_2", window_argument=window)
+        for layer, window in enumerate((8, None))
+    )
+    flash = replace(LONG, forwards=(replace(LONG.forwards[0], calls=calls),))
+    result = run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(flash))
+    assert result.findings == ()
+    assert result.examined is not None and result.examined.sentence.endswith("measured in 1 layer")
+
+
+def test_a_bidirectional_model_keeps_half_of_the_published_width_each_way() -> None:
+    written = config_facts(causal=False)
+    loaded = model_facts(config_facts(origin="loaded config", window=5, causal=False))
+    assert run_check(sliding_window, config=config(written), facts=loaded).outcome is Outcome.PASS
+    wrong = model_facts(config_facts(origin="loaded config", causal=False))
+    assert "5 everywhere" in only(run_check(sliding_window, config=config(written), facts=wrong)).expected
+
+
+def test_a_bidirectional_model_in_causal_modules() -> None:
+    finding = only(run_check(sliding_window, config=config(config_facts(causal=False)), facts=model_facts()))
+    assert "looks back only" in finding.title
+
+
+# --- rope-theta ------------------------------------------------------------------------------------------------------
+
+
+def test_live_frequencies_of_another_theta_than_the_config_shows() -> None:
+    healthy = model_facts()
+    swapped = tuple(replace(one, values=healthy.rotary[1].values) for one in healthy.rotary)
+    finding = only(run_check(rope_theta, config=config(), facts=replace(healthy, rotary=swapped)))
+    assert finding.where.layers == (0,)
+    assert "as theta 1,000,000" in finding.observed and "theta 10,000" in finding.expected
+
+
+def test_a_loaded_theta_that_is_not_the_published_one() -> None:
+    loaded = model_facts(config_facts(origin="loaded config", thetas=(1e4, 1e4)))
+    finding = only(run_check(rope_theta, config=config(), facts=loaded))
+    assert finding.where.layers == (1,) and finding.observed.startswith("loaded theta 10,000")
+
+
+def test_a_layer_that_receives_the_rotation_of_the_other_kind() -> None:
+    healthy = trace(LONG)
+    swapped = replace(healthy, rotations=(replace(healthy.rotations[1], layer=0), healthy.rotations[1]))
+    finding = only(run_check(rope_theta, config=config(), facts=model_facts(), trace=swapped))
+    assert finding.where.layers == (0,) and finding.observed.startswith("layer 0 turns pair")
+
+
+def test_cos_and_sin_of_the_wrong_length() -> None:
+    healthy = trace(LONG)
+    long = replace(healthy, rotations=tuple(replace(one, scaling=1.2) for one in healthy.rotations))
+    findings = run_check(rope_theta, config=config(), facts=model_facts(), trace=long).findings
+    assert [one.where.layers for one in findings] == [(0,), (1,)]
+    assert "scaled by 1.2, not 1" in findings[0].observed
+
+
+def test_frequencies_in_half_precision_are_compared_at_that_precision() -> None:
+    healthy = model_facts()
+    rounded = tuple(replace(one, values=frozen(one.values * (1 + 0.003)), dtype="bfloat16") for one in healthy.rotary)
+    result = run_check(rope_theta, config=config(), facts=replace(healthy, rotary=rounded))
+    assert result.outcome is Outcome.PASS
+    assert result.examined is not None and result.examined.sentence.endswith("(kept in bfloat16)")
+
+
+def test_turning_pairs_that_should_stand_still() -> None:
+    claim = RopeClaim("rope_parameters.full_attention", 1e6, "proportional", {"partial_rotary_factor": 0.5})
+    facts = config_facts(rope={FULL: claim}, kinds=(FULL,))
+    healthy = model_facts(facts)
+    assert run_check(rope_theta, config=config(facts), facts=healthy).outcome is Outcome.PASS
+    turning = replace(healthy.rotary[0], values=frozen(np.maximum(healthy.rotary[0].values, 1e-3)))
+    only(run_check(rope_theta, config=config(facts), facts=replace(healthy, rotary=(turning,))))
+
+
+def test_a_sparse_file_is_completed_by_the_loaded_config() -> None:
+    sparse = config_facts(rope={FULL: RopeClaim("rope_scaling", None, "linear", {"factor": 8.0})})
+    loaded = config_facts(
+        rope={
+            FULL: RopeClaim("rope_parameters.full_attention", 1e6, "linear", {"factor": 8.0}),
+            SLIDING: RopeClaim("rope_parameters.sliding_attention", 1e4),
+        }
+    )
+    assert run_check(rope_theta, config=config(sparse), facts=model_facts(loaded)).outcome is Outcome.PASS
+    dropped = replace(loaded, rope={**loaded.rope, FULL: RopeClaim("rope_parameters.full_attention", 1e6)})
+    assert "factor 8.0" in only(run_check(rope_theta, config=config(sparse), facts=model_facts(dropped))).expected
+
+
+def test_a_scaling_that_this_tool_does_not_know_is_not_judged() -> None:
+    facts = config_facts(rope={"": RopeClaim("rope_scaling", 1e4, "spiral")})
+    healthy = model_facts()
+    result = run_check(rope_theta, config=config(facts), facts=replace(healthy, loaded=facts))
+    assert result.outcome is Outcome.SKIPPED and "unknown rope type 'spiral'" in result.reason
+
+
+# --- rms-norm-eps ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, -1e-6, "1e-06", True, None])
+def test_an_epsilon_that_is_none(value: object) -> None:
+    facts = replace(config_facts(), eps=Claim("rms_norm_eps", value))
+    assert repr(value) in only(run_check(rms_norm_eps, config=config(facts))).observed
+
+
+def test_one_norm_whose_attribute_is_right_and_whose_epsilon_is_not() -> None:
+    healthy = model_facts()
+    deaf = replace(healthy.norms[1], measured=1e-3)
+    finding = only(run_check(rms_norm_eps, config=config(), facts=replace(healthy, norms=(healthy.norms[0], deaf))))
+    assert finding.where.layers == (1,)
+    assert finding.observed == "0.001 acting in 1 norms, the first layers.1.input_layernorm (float32)"
+
+
+def test_an_epsilon_changed_before_the_modules_were_built() -> None:
+    finding = only(run_check(rms_norm_eps, config=config(), facts=model_facts(config_facts(eps=1e-3))))
+    assert finding.where.layers == ()
+    assert "loaded 0.001" in finding.observed and "stored in 2 norms" in finding.observed
+
+
+def test_an_error_within_the_rounding_of_the_dtype_is_none() -> None:
+    healthy = model_facts()
+    coarse = tuple(replace(one, measured=1.02e-6, dtype="bfloat16", tolerance=0.06) for one in healthy.norms)
+    assert run_check(rms_norm_eps, config=config(), facts=replace(healthy, norms=coarse)).outcome is Outcome.PASS
+
+
+def test_norms_that_could_not_be_looked_at() -> None:
+    blind = tuple(replace(one, attribute=None, measured=None) for one in model_facts().norms)
+    assert run_check(rms_norm_eps, config=config(), facts=model_facts(norms=blind)).outcome is Outcome.SKIPPED
+
+
+# --- sample configurations -------------------------------------------------------------------------------------------
+
+
+def statically(path: Path) -> dict[str, CheckResult]:
+    """The three checks on a run file's subject with its overrides, against what it expects."""
+    keys = yaml.safe_load(path.read_text())
+    subject = lay_over(presets.load(keys["subject"]), keys.get("overrides", {}))
+    expected = published.read(presets.load(keys["expect"]), f"preset {keys['expect']}")
+    facts = config(published.read(subject, "published config.json"), expected)
+    return {result.check: result for result in (run_check(check, config=facts) for check in CHECKS)}
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_healthy_samples_are_healthy(path: Path) -> None:
+    assert not [finding for result in statically(path).values() for finding in result.findings]
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("faulty/*.yaml")), ids=lambda path: path.stem)
+def test_faulty_samples_fail_the_check_that_they_are_named_after_and_no_other(path: Path) -> None:
+    failing = [check for check, result in statically(path).items() if result.outcome is Outcome.FAIL]
+    assert len(failing) == 1 and path.stem.startswith(failing[0])
+    assert path.read_text().startswith("# ")

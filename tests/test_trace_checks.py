@@ -1,0 +1,381 @@
+"""Checks that look at recorded passes: each catches its faulty specimen and passes the healthy one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gemma_doctor.checks.cache.past_key_length import past_key_length
+from gemma_doctor.checks.generation.long_generate import long_generate, repeated_tail
+from gemma_doctor.checks.mask.all_masked_rows import all_masked_rows
+from gemma_doctor.checks.mask.mask_dtype import mask_dtype
+from gemma_doctor.checks.mask.mask_shape import mask_shape
+from gemma_doctor.checks.positions.position_ids import position_ids
+from gemma_doctor.checks.tokens.padding_side import padding_side
+from gemma_doctor.evidence import Crash, Forward, Generation, KernelCall, PaddedBatch, Pass, Trace, frozen
+from gemma_doctor.finding import Outcome, Severity
+from gemma_doctor.testing import dense_mask, one_pass, run_check, trace
+
+PADDED = np.array([[True] * 6, [False] * 2 + [True] * 4])
+
+
+def with_forward(one: Pass, step: int, **changes: Any) -> Pass:
+    forwards = list(one.forwards)
+    forwards[step] = replace(forwards[step], **changes)
+    return replace(one, forwards=tuple(forwards))
+
+
+def with_call(one: Pass, step: int, layer: int, **changes: Any) -> Pass:
+    calls = list(one.forwards[step].calls)
+    calls[layer] = replace(calls[layer], **changes)
+    return with_forward(one, step, calls=tuple(calls))
+
+
+def with_cache(one: Pass, step: int, layer: int, **changes: Any) -> Pass:
+    cache = list(one.forwards[step].cache)
+    cache[layer] = replace(cache[layer], **changes)
+    return with_forward(one, step, cache=tuple(cache))
+
+
+def sick(one: Pass) -> Trace:
+    """A healthy pass and a sick one."""
+    return trace(one_pass(), replace(one, name="sick"))
+
+
+HEALTHY = trace(one_pass(), one_pass(PADDED, name="padded batch"), one_pass(12, name="beyond"))
+
+
+@pytest.mark.parametrize("check", [position_ids, mask_dtype, mask_shape, all_masked_rows, past_key_length])
+def test_healthy_traces_pass(check: Any) -> None:
+    result = run_check(check, trace=HEALTHY)
+    assert result.outcome is Outcome.PASS
+    assert result.findings == ()
+    assert result.examined is not None and result.examined.count > 0
+
+
+# --- positions -------------------------------------------------------------------------------------------------------
+
+
+def test_positions_reset_at_a_decode_step() -> None:
+    result = run_check(position_ids, trace=sick(with_forward(one_pass(), 3, positions=frozen(np.array([[0]])))))
+    (finding,) = result.findings
+    assert finding.severity is Severity.ERROR
+    assert finding.where.passes == ("sick",)
+    assert "position 0" in finding.observed
+
+
+def test_positions_that_count_pads_are_a_note_only() -> None:
+    one = one_pass(PADDED, 0)
+    shifted = with_forward(one, 0, positions=frozen(np.tile(np.arange(6), (2, 1))))
+    result = run_check(position_ids, trace=sick(shifted))
+    assert result.outcome is Outcome.PASS
+    assert [finding.severity for finding in result.findings] == [Severity.NOTE]
+
+
+def test_pads_may_have_any_position() -> None:
+    one = one_pass(PADDED)
+    ids = np.array(one.forwards[0].positions)
+    ids[1, :2] = 7
+    assert run_check(position_ids, trace=sick(with_forward(one, 0, positions=frozen(ids)))).findings == ()
+
+
+def test_without_positions_nothing_was_looked_at() -> None:
+    one = one_pass(5, 0)
+    result = run_check(position_ids, trace=trace(with_forward(one, 0, positions=None)))
+    assert result.outcome is Outcome.SKIPPED
+
+
+# --- masks -----------------------------------------------------------------------------------------------------------
+
+
+def mask_of(call: KernelCall, **changes: Any) -> Any:
+    assert call.mask is not None
+    return replace(call.mask, **changes)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "changes", "words"),
+    [
+        ("eager", {"dtype": "bool"}, "bool mask is added"),
+        ("eager", {"dtype": "int64"}, "another dtype"),
+        ("eager", {"dtype": "float16"}, "another dtype"),
+        ("eager", {"between": 3, "highest": 1.0}, "neither allow nor block"),
+        ("eager", {"nans": 1}, "NaN"),
+        ("sdpa", {"dtype": "int64"}, "misreads"),
+        ("flash_attention_2", {}, "of this form"),
+        ("flex_attention", {}, "of this form"),
+    ],
+)
+def test_mask_dtype_catches(kernel: str, changes: dict[str, Any], words: str) -> None:
+    one = one_pass()
+    call = one.forwards[2].calls[1]
+    result = run_check(mask_dtype, trace=sick(with_call(one, 2, 1, kernel=kernel, mask=mask_of(call, **changes))))
+    (finding,) = result.findings
+    assert words in finding.title
+    assert finding.where.layers == (1,)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+def test_mask_dtype_passes_what_sdpa_takes(dtype: str) -> None:
+    one = one_pass()
+    call = one.forwards[2].calls[1]
+    changed = with_call(one, 2, 1, kernel="sdpa", mask=mask_of(call, dtype=dtype))
+    assert run_check(mask_dtype, trace=sick(changed)).findings == ()
+
+
+def without_masks(one: Pass) -> Pass:
+    for step, forward in enumerate(one.forwards):
+        for layer in range(len(forward.calls)):
+            one = with_call(one, step, layer, mask=None, kernel="sdpa")
+    return one
+
+
+@pytest.mark.parametrize("check", [mask_dtype, mask_shape, all_masked_rows])
+def test_masks_that_are_none_are_not_applicable(check: Any) -> None:
+    assert run_check(check, trace=trace(without_masks(one_pass()))).outcome is Outcome.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((2, 1, 1, 7), "batch size"),
+        ((1, 3, 1, 7), "number of heads"),
+        ((1, 1, 2, 7), "rows"),
+        ((1, 1, 1, 4), "fewer columns"),
+        ((1, 7), "2 axes"),
+    ],
+)
+def test_mask_shape_catches(shape: tuple[int, ...], words: str) -> None:
+    one = one_pass()
+    call = one.forwards[2].calls[0]
+    assert call.key_shape[2] == 7
+    result = run_check(mask_shape, trace=sick(with_call(one, 2, 0, mask=mask_of(call, shape=shape, form="dense"))))
+    (finding,) = result.findings
+    assert words in finding.title
+    assert finding.observed == str(list(shape))
+
+
+def test_a_longer_mask_is_allowed_and_said() -> None:
+    one = one_pass()
+    call = one.forwards[2].calls[0]
+    result = run_check(mask_shape, trace=sick(with_call(one, 2, 0, mask=mask_of(call, shape=(1, 1, 1, 20)))))
+    assert result.findings == ()
+    assert result.examined is not None and "1 longer" in result.examined.sentence
+
+
+def block_row(one: Pass, layer: int, row: int, query: int) -> Pass:
+    call = one.forwards[0].calls[layer]
+    assert call.mask is not None
+    cells = np.array(call.mask.readable())
+    cells[row, :, query] = False
+    return with_call(one, 0, layer, mask=dense_mask(cells, "float32"))
+
+
+def test_a_real_row_without_keys_is_an_error() -> None:
+    (finding,) = run_check(all_masked_rows, trace=sick(block_row(one_pass(PADDED), 1, 1, 4))).findings
+    assert finding.severity is Severity.ERROR
+    assert finding.where.layers == (1,)
+    assert "row 1, column 4" in finding.where.boundary
+
+
+def test_a_pad_row_without_keys_is_counted_only() -> None:
+    result = run_check(all_masked_rows, trace=sick(block_row(one_pass(PADDED), 1, 1, 0)))
+    assert result.findings == ()
+    assert result.examined is not None and "2 pad rows at most" in result.examined.sentence
+
+
+def test_pad_rows_on_a_gpu_are_a_note() -> None:
+    one = one_pass(PADDED)
+    for layer in (0, 1):
+        one = with_call(one, 0, layer, kernel="sdpa")
+    result = run_check(all_masked_rows, trace=trace(one, device="cuda:0"))
+    assert [finding.severity for finding in result.findings] == [Severity.NOTE]
+
+
+# --- cache -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "changes", "words"),
+    [
+        (0, {"seen": 7}, "wrong length"),
+        (1, {"seen": 9}, "wrong length"),
+        (0, {"stored": 5}, "fewer keys than the window needs"),
+        (1, {"stored": 7}, "fewer keys than the window needs"),
+    ],
+)
+def test_past_key_length_catches(layer: int, changes: dict[str, Any], words: str) -> None:
+    one = one_pass()
+    assert one.forwards[3].total == 8
+    (finding,) = run_check(past_key_length, trace=sick(with_cache(one, 3, layer, **changes))).findings
+    assert words in finding.title
+    assert finding.severity is Severity.ERROR
+    assert "(= W)" in finding.where.boundary
+
+
+def test_a_sliding_layer_that_keeps_everything_is_a_warning() -> None:
+    (finding,) = run_check(past_key_length, trace=sick(with_cache(one_pass(), 6, 0, stored=11))).findings
+    assert finding.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize("changes", [{"static": True, "stored": 8}, {"recording": True, "stored": 9}])
+def test_slots_of_a_static_cache_and_a_draft_are_healthy(changes: dict[str, Any]) -> None:
+    assert run_check(past_key_length, trace=sick(with_cache(one_pass(), 6, 0, **changes))).findings == ()
+
+
+def test_a_sharing_layer_stores_nothing() -> None:
+    one = one_pass()
+    shared = trace(one, shares_kv_with={1: 0})
+    assert [f.severity for f in run_check(past_key_length, trace=shared).findings] == [Severity.WARNING]
+    for step in range(len(one.forwards)):
+        one = with_forward(one, step, cache=one.forwards[step].cache[:1])
+    assert run_check(past_key_length, trace=trace(one, shares_kv_with={1: 0})).findings == ()
+
+
+def test_fewer_keys_in_the_kernel_are_named() -> None:
+    one = one_pass()
+    call = one.forwards[4].calls[1]
+    shorter = (call.key_shape[0], call.key_shape[1], call.key_shape[2] - 1, call.key_shape[3])
+    (finding,) = run_check(past_key_length, trace=sick(with_call(one, 4, 1, key_shape=shorter))).findings
+    assert "the kernel receives fewer keys" in finding.title
+
+
+def keys_at_the_edge(positions: list[int]) -> Trace:
+    """Total length 8 = W: the query of token 7 should read tokens 0 to 7."""
+    return sick(with_call(one_pass(), 3, 0, key_positions=frozen(np.array([positions]))))
+
+
+def test_a_stale_key_is_recognised() -> None:
+    (finding,) = run_check(past_key_length, trace=keys_at_the_edge([1, 1, 2, 3, 4, 5, 6, 7])).findings
+    assert finding.title == "the cache hands over other keys than those of the window"
+    assert "oldest is token 1" in finding.observed
+    assert "oldest is token 0" in finding.expected
+    assert finding.strip is not None
+    assert (finding.strip.expected, finding.strip.observed) == ("########", "!#######")
+
+
+@pytest.mark.parametrize("positions", [[0, 1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 0, 1, 2, 3, 4], [-1, 1, 2, 3, 4, 5, 6, 7]])
+def test_order_is_harmless_and_unrecognised_keys_accuse_nobody(positions: list[int]) -> None:
+    assert run_check(past_key_length, trace=keys_at_the_edge(positions)).findings == ()
+
+
+def test_no_cache_is_not_applicable() -> None:
+    one = with_forward(one_pass(5, 0), 0, cache=())
+    assert run_check(past_key_length, trace=trace(one)).outcome is Outcome.NOT_APPLICABLE
+
+
+# --- padding side ----------------------------------------------------------------------------------------------------
+
+
+def batch(real: Any, deviation: float, side: str) -> PaddedBatch:
+    rows = len(real)
+    return PaddedBatch(
+        pass_name="padded batch",
+        side=side,
+        side_from="tokenizer",
+        real=frozen(real),
+        deviation=frozen(np.full(rows, deviation)),
+        flips=frozen(np.full(rows, deviation > 1)),
+        floor=1e-4,
+    )
+
+
+def test_right_padding_that_changes_the_output_is_an_error() -> None:
+    (finding,) = run_check(padding_side, batch=batch(PADDED[:, ::-1], 4.8, "right")).findings
+    assert finding.severity is Severity.ERROR
+    assert finding.standing
+    assert "4.8" in finding.effect
+
+
+def test_right_padding_within_the_noise_is_a_warning() -> None:
+    (finding,) = run_check(padding_side, batch=batch(PADDED[:, ::-1], 3e-4, "right")).findings
+    assert finding.severity is Severity.WARNING
+
+
+def test_left_padding_passes() -> None:
+    result = run_check(padding_side, batch=batch(PADDED, 1e-4, "left"))
+    assert result.outcome is Outcome.PASS
+    assert result.findings == ()
+
+
+# --- long generate ---------------------------------------------------------------------------------------------------
+
+
+def generation(tokens: Any, reference: Any = None, **changes: Any) -> Generation:
+    ids = frozen(np.array(tokens))
+    fields: dict[str, Any] = {
+        "window": 8,
+        "prompt_length": 5,
+        "asked": len(ids),
+        "margin": 8,
+        "tokens": ids,
+        "reference": ids if reference is None else frozen(np.array(reference)),
+        "clear": frozen(np.ones(len(ids), dtype=bool)),
+        "crash": None,
+        "pass_name": "long generate",
+        "prompt_from": "random ids",
+    }
+    return Generation(**(fields | changes))
+
+
+LOOPING = [9, 8, 7, *([1, 2, 3] * 7)]
+
+
+def test_a_varied_text_passes() -> None:
+    result = run_check(long_generate, trace=HEALTHY, generation=generation(range(24)))
+    assert result.outcome is Outcome.PASS
+    assert result.findings == ()
+
+
+def test_a_loop_that_the_reference_shares_is_a_note() -> None:
+    (finding,) = run_check(long_generate, trace=HEALTHY, generation=generation(LOOPING)).findings
+    assert finding.severity is Severity.NOTE
+
+
+def test_a_loop_that_the_reference_contradicts_is_an_error() -> None:
+    other = [*LOOPING[:10], 77, *LOOPING[11:]]
+    (finding,) = run_check(long_generate, trace=HEALTHY, generation=generation(LOOPING, other)).findings
+    assert finding.severity is Severity.ERROR
+    assert "token 15" in finding.observed
+
+
+def test_a_generation_that_stops_short_proves_nothing() -> None:
+    result = run_check(long_generate, trace=HEALTHY, generation=generation([1, 2]))
+    assert result.outcome is Outcome.SKIPPED
+
+
+def test_without_a_window_there_is_nothing_to_cross() -> None:
+    result = run_check(long_generate, trace=HEALTHY, generation=generation([1, 2], window=None))
+    assert result.outcome is Outcome.PASS
+
+
+def test_a_crash_is_a_finding_with_its_boundary() -> None:
+    crash = Crash("IndexError", "index 8 is out of bounds", 4, 9, 1)
+    broken = trace(replace(one_pass(), crash=crash, name="long generate"))
+    (finding,) = run_check(long_generate, trace=broken, generation=generation([1], crash=crash)).findings
+    assert finding.severity is Severity.ERROR
+    assert "step 4, layer 1, total length 9 (W +1)" in finding.where.boundary
+
+
+@pytest.mark.parametrize(
+    ("tokens", "found"),
+    [
+        (LOOPING, (3, 3)),
+        ([5] * 16, (0, 1)),
+        ([5] * 15, None),
+        (list(range(30)), None),
+        ([1, 2] * 20, (0, 2)),
+        ([], None),
+    ],
+)
+def test_repeated_tail(tokens: list[int], found: tuple[int, int] | None) -> None:
+    assert repeated_tail(np.array(tokens, dtype=np.int64)) == found
+
+
+def test_forwards_know_their_place() -> None:
+    first, second = one_pass().forwards[:2]
+    assert isinstance(first, Forward)
+    assert (first.is_decode_step, second.is_decode_step, second.total) == (False, True, 6)
