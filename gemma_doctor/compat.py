@@ -179,7 +179,7 @@ def layer_kinds(config: Any) -> tuple[str, ...]:
     Since 4.53 classes with several kinds read `layer_types`; before, they read a pattern (Gemma 2 has every second
     layer built in) and keep an unread `layer_types`. Classes that read neither have one kind only.
     """
-    layers = config.num_hidden_layers
+    layers: int = config.num_hidden_layers
     read = inspect.signature(type(config).__init__).parameters
     if "layer_types" in read and config.layer_types is not None:
         return tuple(str(kind) for kind in config.layer_types)
@@ -207,6 +207,14 @@ def embedding_scale(embedding: Any, config: Any) -> float:
     if scale is not None:
         return float(scale)
     return float(config.hidden_size**0.5) if config.model_type in ("gemma", "gemma2", "vaultgemma") else 1.0
+
+
+def scores_are_unscaled(attention: Any) -> bool:
+    """An attention module multiplies queries and keys without 1 / sqrt(head_dim), and leaves it to trained query norms.
+
+    Gemma 3n and Gemma 4 do. Up to 4.57 Gemma 3n keeps its scaling in no attribute.
+    """
+    return hasattr(attention, "q_norm") and getattr(attention, "scaling", 1.0) == 1.0
 
 
 def experts_key(config: Any) -> str:
@@ -271,17 +279,19 @@ def whole_config(mapping: Mapping[str, Any]) -> Any:
 
 
 def auto_class(model_type: str) -> Any:
-    """The auto class that loads a family's decoder, None if the library has none: some image-text families have no
-    causal language model of their own, and their decoder is a part of the whole.
+    """The auto class that loads a family's decoder, None if the library has none.
+
+    Some image-text families have no causal language model of their own; others are listed with one class under both
+    auto classes, and 4.50 warns when that is asked for as a causal language model.
     """
     import transformers
     from transformers.models.auto import modeling_auto
 
-    if model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type)
+    image_text = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(model_type)
+    if causal is not None and causal != image_text:
         return transformers.AutoModelForCausalLM
-    if model_type in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
-        return transformers.AutoModelForImageTextToText
-    return None
+    return transformers.AutoModelForImageTextToText if image_text is not None else None
 
 
 def dtype_argument(dtype: Any) -> dict[str, Any]:
@@ -339,7 +349,10 @@ def generate(
     config.return_dict_in_generate = config.output_logits = True
     if config.pad_token_id is None:
         config.pad_token_id = 0
-    extra = {} if cache is None else cache_argument(cache)
+    extra: dict[str, Any] = {}
+    if cache is not None:
+        extra = cache_argument(cache)
+        config.cache_implementation = None  # both together are refused
     return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
 
 

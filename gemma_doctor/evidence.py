@@ -22,6 +22,10 @@ Bytes = npt.NDArray[np.uint8]
 SLIDING = "sliding_attention"
 FULL = "full_attention"
 
+# Instead of the position of a key's token:
+UNRECOGNISED = -1  # its vector is near none of the reference route's
+EMPTY_SLOT = -2  # nothing was ever written there
+
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A copy of `array` that cannot be written to."""
@@ -263,7 +267,7 @@ class KernelCall:
         causal_when_none: what the kernel does without a mask: True = causal, False = reads all keys.
         window_argument: `sliding_window` handed to the function, None if none.
         key_positions: for chosen calls: the absolute token position that each key column was recognised as (matched
-            with the reference route's key vectors), -1 = no match, shape (b, k); else None.
+            with the reference route's key vectors), UNRECOGNISED or EMPTY_SLOT, shape (b, k); else None.
     """
 
     layer: int
@@ -333,13 +337,14 @@ class Forward:
 
 @dataclass(frozen=True)
 class Crash:
-    """An exception out of the subject's own forward.
+    """An exception out of the subject: its forward, or the library's code around it.
 
     Attributes:
         kind, message: type and first line.
         step: forward in which it happened, 0 = prefill.
         total: columns fed up to and including that forward.
-        layer: last attention layer entered, None if none was.
+        layer: last attention layer entered in that forward, None if none was.
+        refused: the library said no, in so many words, before any forward began.
     """
 
     kind: str
@@ -347,6 +352,7 @@ class Crash:
     step: int
     total: int
     layer: int | None
+    refused: bool = False
 
 
 @dataclass(frozen=True)

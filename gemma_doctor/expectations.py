@@ -58,10 +58,13 @@ def _demanded(published: ConfigFacts, expect: str | Mapping[str, Any]) -> Config
 
 
 def _same_shape(published: ConfigFacts, preset: str) -> ConfigFacts | None:
-    """The preset of this family and shape. Of several, the subject's own, else the one it differs least from."""
+    """The preset of this family and shape. Of several, the subject's own, else the one it differs least from.
+
+    Of those that are equally near the one with the shortest name, which is the model that the others were tuned from.
+    """
     alike = [facts for facts in map(_facts, presets.names()) if _fits(published, facts)]
     own = next((facts for facts in alike if facts.origin == f"preset {preset}"), None)
-    return own or min(alike, key=lambda facts: _differences(published, facts), default=None)
+    return own or min(alike, key=lambda facts: (_differences(published, facts), len(facts.origin)), default=None)
 
 
 def _facts(name: str) -> ConfigFacts:
@@ -82,7 +85,7 @@ def _fits(one: ConfigFacts, other: ConfigFacts) -> bool:
 
 
 def _differences(one: ConfigFacts, other: ConfigFacts) -> int:
-    """How many facts two spellings contradict each other in."""
+    """How many facts two spellings state differently."""
     values = [(_value(one.window), _value(other.window)), (_value(one.eps), _value(other.eps))]
     values += [(one.layer_kinds, other.layer_kinds), (one.raw.get("vocab_size"), other.raw.get("vocab_size"))]
     values += [(one.rope[kind].theta, other.rope[kind].theta) for kind in set(one.rope) & set(other.rope)]

@@ -98,7 +98,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for variable, value in sorted(environment.items()):
         if variable in known and value:
             layer[known[variable]] = _parse(known[variable], value, variable)
-        elif variable.startswith(PREFIX) and variable not in (*known, PREFIX + "CONFIG"):
+        elif variable.startswith(PREFIX) and variable not in (*known, PREFIX + "CONFIG", PREFIX + "CACHE"):
             raise DoctorError(f"{variable} is no setting{suggest(variable, known)}", f"unset {variable}")
     _one_prompt(layer, "environment")
     return layer

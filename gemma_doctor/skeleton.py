@@ -225,9 +225,8 @@ def randomise(model: Any, seed: int) -> None:
                 weight.copy_(noise * (1.4 / math.sqrt(_fan_in(name, weight, model.config.hidden_size))))
             else:
                 weight.copy_(float(0.5 < weight.mean() < 1.5) + 0.1 * noise)
-        if getattr(module, "scaling", None) == 1.0 and hasattr(module, "q_norm"):
-            # Gemma 3n and 4 do not scale scores: the trained query norms are small. Near 1 they would saturate softmax,
-            # and rounding errors would grow a hundredfold.
+    for module in model.modules():
+        if compat.scores_are_unscaled(module):  # near 1, its query norm saturates softmax: a hundredfold the noise
             module.q_norm.weight.div_(math.sqrt(module.head_dim))
 
 

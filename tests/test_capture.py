@@ -17,7 +17,7 @@ from gemma_doctor.capture.keys import recognise
 from gemma_doctor.capture.masks import mask_facts
 from gemma_doctor.capture.model_facts import attention_modules
 from gemma_doctor.capture.recorder import Recorder, recording
-from gemma_doctor.evidence import SLIDING, MaskFacts
+from gemma_doctor.evidence import EMPTY_SLOT, SLIDING, UNRECOGNISED, MaskFacts
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Settings
 
@@ -135,8 +135,8 @@ def test_keys_are_recognised_across_the_edge(patient_of: PatientOf) -> None:
 
 def test_recognise_tells_stale_and_foreign_keys() -> None:
     reference = torch.randn(20, 32, generator=torch.Generator().manual_seed(0))
-    held = torch.stack([reference[3], reference[3], torch.zeros(32), reference[19]])
-    assert recognise(held, reference).tolist() == [3, 3, -1, 19]
+    held = torch.stack([reference[3], reference[3], torch.zeros(32), torch.ones(32), reference[19]])
+    assert recognise(held, reference).tolist() == [3, 3, EMPTY_SLOT, UNRECOGNISED, 19]
 
 
 def test_the_collector_makes_each_thing_once(patient_of: PatientOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,12 @@ def test_real_weights_are_the_saved_ones(text_model: Path) -> None:
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert (patient.window, patient.reduced_window, patient.cut) == (8, 8, "")
     assert patient.models == (patient.model,) and not patient.model.training
-    assert (patient.dtype, patient.backend, patient.tokenizer, patient.padding_side) == ("float32", "sdpa", None, "left")
+    assert (patient.dtype, patient.backend, patient.tokenizer, patient.padding_side) == (
+        "float32",
+        "sdpa",
+        None,
+        "left",
+    )
 
 
 def test_dtype_and_backend_are_as_asked(text_model: Path) -> None:
@@ -235,9 +240,8 @@ def test_every_family_that_is_not_known_has_its_release() -> None:
 
 @pytest.mark.skipif(Version(transformers.__version__) < Version("5.0"), reason="4.x accepts these configurations")
 def test_configurations_that_the_library_refuses(tmp_path: Path) -> None:
-    for changes in ({"sliding_window": "512"}, {"layer_types": ["full_attention"] * 3}, {"num_attention_heads": "x"}):
-        error = refused(subject=config_file(tmp_path, **changes))
-        assert next(iter(changes)) in error.message or "layer" in error.message
+    for changes in ({"sliding_window": "512"}, {"layer_types": ["full_attention"] * 3}):
+        assert compat.release() in refused(subject=config_file(tmp_path, **changes)).message
 
 
 # --- the demo --------------------------------------------------------------------------------------------------------

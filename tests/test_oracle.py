@@ -154,6 +154,8 @@ def library_rotation(name: str, theta: float) -> tuple[np.ndarray, float]:
 
     scaling = {"rope_type": name.split(",")[0], **LIBRARY[name]}
     keys = {"hidden_size": 128, "num_attention_heads": 2, "max_position_embeddings": 65536, "rope_theta": theta}
+    if name == "longrope":  # 4.x releases read it there
+        keys["original_max_position_embeddings"] = scaling["original_max_position_embeddings"]
     rotary = LlamaRotaryEmbedding(compat.text_config("llama", {**keys, "rope_scaling": scaling}))
     return rotary.inv_freq.double().numpy(), float(rotary.attention_scaling)
 
@@ -162,6 +164,8 @@ def library_rotation(name: str, theta: float) -> tuple[np.ndarray, float]:
 @settings(max_examples=10, deadline=None)
 @given(theta=THETAS)
 def test_the_library_computes_the_same_frequencies(name: str, theta: float) -> None:
+    if name.startswith("yarn") and compat.release().startswith("4.50."):
+        pytest.skip("this release takes the model's positions for the original ones, whatever the file says")
     theirs, their_scaling = library_rotation(name, theta)
     claim = RopeClaim("rope_scaling", theta, name.split(",")[0], LIBRARY[name])
     ours, our_scaling = oracle.inverse_frequencies(claim, 64, 65536)

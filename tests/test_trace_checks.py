@@ -15,7 +15,7 @@ from gemma_doctor.checks.mask.mask_dtype import mask_dtype
 from gemma_doctor.checks.mask.mask_shape import mask_shape
 from gemma_doctor.checks.positions.position_ids import position_ids
 from gemma_doctor.checks.tokens.padding_side import padding_side
-from gemma_doctor.evidence import Crash, Forward, Generation, KernelCall, PaddedBatch, Pass, Trace, frozen
+from gemma_doctor.evidence import EMPTY_SLOT, UNRECOGNISED, Crash, Forward, Generation, KernelCall, PaddedBatch, Pass, Trace, frozen
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.testing import dense_mask, one_pass, run_check, trace
 
@@ -248,8 +248,9 @@ def keys_at_the_edge(positions: list[int]) -> Trace:
     return sick(with_call(one_pass(), 3, 0, key_positions=frozen(np.array([positions]))))
 
 
-def test_a_stale_key_is_recognised() -> None:
-    (finding,) = run_check(past_key_length, trace=keys_at_the_edge([1, 1, 2, 3, 4, 5, 6, 7])).findings
+@pytest.mark.parametrize("first", [1, EMPTY_SLOT])
+def test_a_stale_key_and_an_empty_slot_are_recognised(first: int) -> None:
+    (finding,) = run_check(past_key_length, trace=keys_at_the_edge([first, 1, 2, 3, 4, 5, 6, 7])).findings
     assert finding.title == "the cache hands over other keys than those of the window"
     assert "oldest is token 1" in finding.observed
     assert "oldest is token 0" in finding.expected
@@ -257,7 +258,9 @@ def test_a_stale_key_is_recognised() -> None:
     assert (finding.strip.expected, finding.strip.observed) == ("########", "!#######")
 
 
-@pytest.mark.parametrize("positions", [[0, 1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 0, 1, 2, 3, 4], [-1, 1, 2, 3, 4, 5, 6, 7]])
+@pytest.mark.parametrize(
+    "positions", [[0, 1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 0, 1, 2, 3, 4], [UNRECOGNISED, 1, 2, 3, 4, 5, 6, 7]]
+)
 def test_order_is_harmless_and_unrecognised_keys_accuse_nobody(positions: list[int]) -> None:
     assert run_check(past_key_length, trace=keys_at_the_edge(positions)).findings == ()
 
@@ -379,3 +382,12 @@ def test_forwards_know_their_place() -> None:
     first, second = one_pass().forwards[:2]
     assert isinstance(first, Forward)
     assert (first.is_decode_step, second.is_decode_step, second.total) == (False, True, 6)
+
+
+def test_a_refusal_is_a_note_and_proves_nothing_about_the_generation() -> None:
+    crash = Crash("ValueError", "this cache is not supported", 0, 0, None, refused=True)
+    turn = trace(replace(one_pass(), crash=crash, name="second turn"))
+    (finding,) = run_check(long_generate, trace=turn, generation=generation(range(24))).findings
+    assert finding.severity is Severity.NOTE
+    refused = run_check(long_generate, trace=turn, generation=generation([], crash=crash))
+    assert refused.outcome is Outcome.SKIPPED

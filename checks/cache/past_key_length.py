@@ -31,7 +31,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import NotApplicable, check
-from gemma_doctor.evidence import SLIDING, Bools, CacheLayer, Forward, KernelCall, Pass, Trace
+from gemma_doctor.evidence import EMPTY_SLOT, SLIDING, UNRECOGNISED, Bools, CacheLayer, Forward, KernelCall, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting, Strip
 
 LENGTH = "a cache layer reports a wrong length"
@@ -76,7 +76,8 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
             if wasteful
             else "let generate() build the cache (no past_key_values of your own), or use another transformers release",
         )
-    yield Examined(steps, f"{steps} forwards x {layers} cache layers: every token seen, every needed key held")
+    found = "" if seen else ": every token seen, every needed key held"
+    yield Examined(steps, f"{steps} forwards x {layers} cache layers{found}")
 
 
 def _at_edge(one: Pass, forward: Forward) -> str:
@@ -136,10 +137,10 @@ def _read_and_expected(trace: Trace, one: Pass, forward: Forward, call: KernelCa
     if call.key_positions is None:
         return None
     columns = call.key_positions[0][_readable(call)]
-    if (columns < 0).any():
+    if (columns == UNRECOGNISED).any():
         return None
     last = forward.total - 1
-    return set(columns.tolist()), set(range(last + 1 - _needed(trace, one, forward.total, call.layer), last + 1))
+    return set(columns[columns != EMPTY_SLOT].tolist()), set(range(last + 1 - _needed(trace, one, forward.total, call.layer), last + 1))
 
 
 def _wrong_keys(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> tuple[str, str] | None:

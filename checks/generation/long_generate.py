@@ -39,6 +39,8 @@ LOOP_TOKENS = 16  # ... and fills at least this many tokens
 @check()
 def long_generate(trace: Trace, generation: Generation) -> Iterator[Finding | Examined]:
     """A long generation crosses the window without an exception or a loop of its own."""
+    if generation.crash and generation.crash.refused:
+        raise CouldNotLook(f"generate() refuses: {generation.crash.message}")
     crashed: dict[tuple[str, str], list[Pass]] = {}
     for one in trace.passes:
         if one.crash:
@@ -103,14 +105,24 @@ def _crash(passes: list[Pass]) -> Finding:
     at = f"total length {crash.total}"
     if first.window is not None:
         at += f" (W {crash.total - first.window:+d})" if crash.total != first.window else " (= W)"
-    layer = "before any layer" if crash.layer is None else f"layer {crash.layer}"
+    layer = "outside of any layer" if crash.layer is None else f"layer {crash.layer}"
+    where = Location(
+        passes=tuple(one.name for one in passes),
+        boundary=f"pass {first.name!r}, step {crash.step}, {layer}, {at}",
+    )
+    if crash.refused:
+        return Finding(
+            title="the library refuses this way of generating",
+            severity=Severity.NOTE,
+            where=where,
+            observed=f"{crash.kind}: {crash.message}",
+            expected="it runs, or says why not: it says",
+            do="another transformers release may offer it",
+        )
     return Finding(
-        title=f"the model's forward raises {crash.kind}",
+        title=f"the model raises {crash.kind}",
         severity=Severity.ERROR,
-        where=Location(
-            passes=tuple(one.name for one in passes),
-            boundary=f"pass {first.name!r}, step {crash.step}, {layer}, {at}",
-        ),
+        where=where,
         observed=f"{crash.kind}: {crash.message}",
         expected="no exception",
         do="compare with another transformers release, another --attn-implementation, and use_cache=False",

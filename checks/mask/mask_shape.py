@@ -55,7 +55,7 @@ def mask_shape(trace: Trace) -> Iterator[Finding | Examined]:
             do="size the mask by the keys that this layer's cache returns",
         )
     cut = f" ({longer:,} longer, cut by the kernel)" if longer else ""
-    yield Examined(examined, f"{examined:,} masks fit their queries and keys{cut}")
+    yield Examined(examined, f"{examined:,} masks{'' if wrong else ' fit their queries and keys'}{cut}")
 
 
 def _expected(call: KernelCall) -> str:

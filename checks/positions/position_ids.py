@@ -70,7 +70,8 @@ def position_ids(trace: Trace) -> Iterator[Finding | Examined]:
                 expected=seen.expected,
                 do="let generate() count from the attention mask, or pass position_ids that continue over the cache",
             )
-    yield Examined(forwards, f"{forwards} forwards in {len(trace.passes)} passes, +1 per real token")
+    found = "" if broken.passes else ", +1 per real token"
+    yield Examined(forwards, f"{forwards} forwards in {len(trace.passes)} passes{found}")
 
 
 def _rows(one: Pass) -> Iterator[Ints]:

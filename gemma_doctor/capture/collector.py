@@ -205,7 +205,11 @@ class Collector:
         if run.crash is None:
             try:
                 reference = runs.reference(
-                    self.patient.reduced, run.tokens, asked + 1, self._first_of_kind, self._shares_kv
+                    self.patient.reduced,
+                    run.tokens,
+                    asked + 1,
+                    layers=self._first_of_kind,
+                    shares_kv=self._shares_kv,
                 )
             except CouldNotLook as error:
                 why_not = str(error)
@@ -280,7 +284,9 @@ class Collector:
         together = run.logits[0].float()
         alone, floors = [], []
         for row in rows:
-            reference = runs.reference(self.patient.reduced, row[None], 1, frozenset(), self._shares_kv)
+            reference = runs.reference(
+                self.patient.reduced, row[None], 1, shares_kv=self._shares_kv, backend=self.patient.backend
+            )
             alone.append(reference.logits[-1])
             floors.append(reference.floor)
         floor = max(floors)

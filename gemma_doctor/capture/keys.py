@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gemma_doctor.evidence import Ints, frozen
+from gemma_doctor.evidence import EMPTY_SLOT, UNRECOGNISED, Ints, frozen
 
 # Distance below which two key vectors are the same key, relative to the reference's typical length. Between routes the
 # same key differs by rounding only (1e-6 in float32, 1e-2 in bfloat16); the same token one position on is turned by
@@ -21,9 +21,11 @@ def recognise(keys: torch.Tensor, reference: torch.Tensor) -> Ints:
         reference: keys of the reference route for positions 0 .. T-1, same layer, shape (T, features).
 
     Returns:
-        Shape (k,); -1 where no reference key is near (unused slots of a static cache, for instance).
+        Shape (k,); UNRECOGNISED where no reference key is near, EMPTY_SLOT where nothing was written (all zeros).
     """
     distance = torch.cdist(keys.float(), reference.float())
     nearest, position = distance.min(dim=1)
     found = nearest <= SAME_KEY * reference.float().norm(dim=1).median()
-    return frozen(torch.where(found, position, -1).cpu().numpy().astype(np.int64))
+    position = torch.where(found, position, UNRECOGNISED)
+    position = torch.where((keys == 0).all(dim=1), EMPTY_SLOT, position)
+    return frozen(position.cpu().numpy().astype(np.int64))

@@ -54,10 +54,16 @@ class Recorder:
     _running: _Running | None = None
 
     def crash(self, error: BaseException) -> Crash:
-        """Where an exception out of the model's forward struck."""
+        """Where an exception out of the subject struck."""
         fed = self._running.fed if self._running else 0
-        message = (str(error).strip().splitlines() or [""])[0]
-        return Crash(type(error).__name__, message, len(self.forwards), self.total + fed, self.layer)
+        return Crash(
+            kind=type(error).__name__,
+            message=(str(error).strip().splitlines() or [""])[0],
+            step=len(self.forwards),
+            total=self.total + fed,
+            layer=self.layer,
+            refused=self._running is None and isinstance(error, (ValueError, TypeError, NotImplementedError)),
+        )
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -145,7 +151,7 @@ class Recorder:
         return self._running.masks[handle][1]
 
     def finish_forward(self, _module: Any, _args: Any, _kwargs: Any, _output: Any) -> None:
-        running, self._running = self._running, None
+        running, self._running, self.layer = self._running, None, None
         if running is None:
             return
         rows = self.padding.shape[0]

@@ -130,7 +130,15 @@ def _crash(recorder: Recorder, error: Exception) -> Crash:
     return recorder.crash(error)
 
 
-def reference(model: Any, tokens: torch.Tensor, last: int, layers: frozenset[int], shares_kv: bool) -> Reference:
+def reference(
+    model: Any,
+    tokens: torch.Tensor,
+    last: int,
+    *,
+    layers: frozenset[int] = frozenset(),
+    shares_kv: bool,
+    backend: str = "eager",
+) -> Reference:
     """Run the reference route.
 
     Args:
@@ -138,6 +146,7 @@ def reference(model: Any, tokens: torch.Tensor, last: int, layers: frozenset[int
         last: how many columns of logits to keep, from the end.
         layers: whose keys to keep.
         shares_kv: the family shares KV between layers.
+        backend: attention implementation; another than eager where only padding or caching is to be compared.
 
     Raises:
         CouldNotLook: it crashed, or there is no memory for a float32 copy.
@@ -155,10 +164,11 @@ def reference(model: Any, tokens: torch.Tensor, last: int, layers: frozenset[int
         return logits[0, -last:].float()
 
     def work() -> None:
-        with compat.attention_backend_set(exact, "eager"):
-            run.logits = (plain(exact),)
+        run.logits = (plain(exact),)
 
-    _watched(exact, run, work)
+    # before the recorder looks for the function in use
+    with compat.attention_backend_set(exact, backend):
+        _watched(exact, run, work)
     if run.crash:
         raise CouldNotLook(f"the reference route fails as well: {run.crash.kind}: {run.crash.message}")
     logits = run.logits[0]
