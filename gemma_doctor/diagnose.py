@@ -25,6 +25,9 @@ class Source(Protocol):
     def get(self, kind: type) -> Any:
         """One piece of evidence; raises NotApplicable or CouldNotLook."""
 
+    def close(self, reason: str) -> None:
+        """Collect nothing any more."""
+
 
 @dataclass(frozen=True)
 class PublishedOnly:
@@ -36,6 +39,9 @@ class PublishedOnly:
         if kind is Config:
             return self.config
         raise CouldNotLook("--static looks at the published file only")
+
+    def close(self, reason: str) -> None:
+        return
 
 
 def diagnose(settings: Settings, progress: Progress) -> Report:
@@ -52,16 +58,18 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
     checks = chosen_checks(settings)
     subject = resolve(settings)
     source: Source
-    collector = None
+    collector, phases = None, {}
     if settings.static:
         source = PublishedOnly(subject.config)
     else:
         from gemma_doctor.capture.collector import Collector  # imports torch
         from gemma_doctor.loading import admit
 
+        loading = time.perf_counter()
         patient = admit(subject, settings, progress)
         subject = patient.subject
         source = collector = Collector(patient, settings, progress)
+        phases = {"import": loading - started, "load": time.perf_counter() - loading}
     results, stopped = examine(checks, source)
     report = Report(
         version=__version__,
@@ -72,7 +80,8 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
         interrupted=isinstance(stopped, KeyboardInterrupt),
         **report_facts(subject, settings, collector),
     )
-    timing = {"total": time.perf_counter() - started, **report.timing}
+    phases |= report.timing.get("phases", {})
+    timing = {**report.timing, "total": time.perf_counter() - started, "phases": phases}
     return replace(report, exit_code=exit_code(report, settings, stopped), timing=timing)
 
 
@@ -95,21 +104,23 @@ def examine(checks: Sequence[Check], source: Source) -> tuple[tuple[CheckResult,
     """Run the checks, in order.
 
     Returns:
-        One result per check, and what stopped the run, if anything did: KeyboardInterrupt or TimedOut. Checks that
-        were not reached by then are `skipped`.
+        One result per check, and what stopped the run, if anything did: KeyboardInterrupt or TimedOut. From then on
+        nothing more is run: checks get what is known by then, and those that it is not enough for are `skipped`.
     """
     results: list[CheckResult] = []
     stopped: BaseException | None = None
     for one in checks:
-        if stopped is None:
-            try:
-                results.append(run_check(one, source))
-                continue
-            except (KeyboardInterrupt, TimedOut) as error:
-                stopped = error
-        reason = "interrupted" if isinstance(stopped, KeyboardInterrupt) else str(stopped)
-        results.append(CheckResult(check=one.id, group=one.group, outcome=Outcome.SKIPPED, reason=reason))
+        try:
+            results.append(run_check(one, source))
+        except (KeyboardInterrupt, TimedOut) as error:
+            stopped = error
+            source.close(_reason(error))
+            results.append(run_check(one, source))
     return tuple(results), stopped
+
+
+def _reason(stop: BaseException) -> str:
+    return "interrupted" if isinstance(stop, KeyboardInterrupt) else str(stop)
 
 
 def run_check(one: Check, source: Source) -> CheckResult:

@@ -49,8 +49,12 @@ def report_facts(subject: Subject, settings: Settings, collector: Collector | No
         "backend": patient.backend,
         "seed": settings.seed,
     }
-    timing = {key: value for key, value in collector.timing.items() if value == value}  # NaN: not measurable here
-    return {"subject": about, "environment": environment, "passes": collector.lengths(), "timing": timing}
+    return {
+        "subject": about,
+        "environment": environment,
+        "passes": collector.lengths(),
+        "timing": collector.timing(),
+    }
 
 
 def _version(package: str) -> str | None:

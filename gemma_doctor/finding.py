@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 class Severity(enum.IntEnum):
@@ -187,7 +188,7 @@ class Report:
     results: tuple[CheckResult, ...]
     fail_on: Severity | None
     exit_code: int
-    timing: Mapping[str, object] = field(default_factory=dict)
+    timing: Mapping[str, Any] = field(default_factory=dict)
     interrupted: bool = False
 
     @property

@@ -72,11 +72,7 @@ def admit(subject: Subject, settings: Settings, progress: Callable[[str], None])
     _require_backend(settings.attn_implementation)
     _require_decoder(subject)
     subject, folder = _folder(subject, settings, progress)
-    cut = ""
-    if subject.weights == "real" and folder is not None:
-        model = reduced = _real_model(subject, folder, settings)
-    else:
-        model, reduced, cut = skeleton.build(subject, settings)
+    model, reduced, cut = _models(subject, folder, settings)
     with _refusals(subject, f"cannot be moved to {device}", "--device cpu"):
         model.to(device)
         reduced.to(device)
@@ -95,6 +91,13 @@ def admit(subject: Subject, settings: Settings, progress: Callable[[str], None])
         device=str(parameter.device),
         backend=compat.attention_backend(model),
     )
+
+
+def _models(subject: Subject, folder: Path | None, settings: Settings) -> tuple[Any, Any, str]:
+    if subject.weights == "real" and folder is not None:
+        model = _real_model(subject, folder, settings)
+        return model, model, ""
+    return skeleton.build(subject, settings)
 
 
 def _progress_bars_only_on_a_terminal() -> None:

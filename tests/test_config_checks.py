@@ -241,6 +241,15 @@ def test_frequencies_in_half_precision_are_compared_at_that_precision() -> None:
     assert result.examined is not None and result.examined.sentence.endswith("(kept in bfloat16)")
 
 
+def test_layers_that_share_one_theta_are_one_finding() -> None:
+    facts = config_facts(rope={"": RopeClaim("rope_theta", 1e4)})
+    healthy = model_facts(facts)
+    assert run_check(rope_theta, config=config(facts), facts=healthy).outcome is Outcome.PASS
+    slowed = replace(healthy.rotary[0], values=frozen(healthy.rotary[0].values / 8))
+    finding = only(run_check(rope_theta, config=config(facts), facts=replace(healthy, rotary=(slowed,))))
+    assert finding.where.layers == (0, 1)
+
+
 def test_turning_pairs_that_should_stand_still() -> None:
     claim = RopeClaim("rope_parameters.full_attention", 1e6, "proportional", {"partial_rotary_factor": 0.5})
     facts = config_facts(rope={FULL: claim}, kinds=(FULL,))

@@ -166,6 +166,8 @@ def library_rotation(name: str, theta: float) -> tuple[np.ndarray, float]:
 def test_the_library_computes_the_same_frequencies(name: str, theta: float) -> None:
     if name.startswith("yarn") and compat.release().startswith("4.50."):
         pytest.skip("this release takes the model's positions for the original ones, whatever the file says")
+    if name == "yarn, truncate" and compat.release().startswith("4.51."):
+        pytest.skip("this release truncates, whatever the file says")
     theirs, their_scaling = library_rotation(name, theta)
     claim = RopeClaim("rope_scaling", theta, name.split(",")[0], LIBRARY[name])
     ours, our_scaling = oracle.inverse_frequencies(claim, 64, 65536)

@@ -58,8 +58,8 @@ def rope_theta(config: Config, facts: ModelFacts | None, trace: Trace | None) ->
     if not facts.rotary:
         raise NotApplicable("the model has no rotary frequencies")
     seen = _Seen()
-    for kind in dict.fromkeys(layer.kind for layer in facts.layers):
-        yield from _kind(kind, published, facts, trace, seen)
+    for kinds in _turning_alike(published, facts):
+        yield from _kinds(kinds, published, facts, trace, seen)
     if not seen.claims:
         raise CouldNotLook("; ".join(seen.unknown) or "neither file nor configuration names a theta")
     dtypes = sorted({buffer.dtype for buffer in facts.rotary} - {"float32"})
@@ -79,21 +79,29 @@ class _Seen:
     unknown: list[str] = field(default_factory=list)
 
 
-def _kind(kind: str, published: ConfigFacts, facts: ModelFacts, trace: Trace | None, seen: _Seen) -> Iterator[Finding]:
-    written, loaded = _for_kind(published.rope, kind), _for_kind(facts.loaded.rope, kind)
+def _turning_alike(published: ConfigFacts, facts: ModelFacts) -> list[tuple[str, ...]]:
+    """Layer kinds, together where neither file nor configuration tells them apart."""
+    kinds = tuple(dict.fromkeys(layer.kind for layer in facts.layers))
+    return [kinds] if {*published.rope, *facts.loaded.rope} <= {""} else [(kind,) for kind in kinds]
+
+
+def _kinds(
+    kinds: tuple[str, ...], published: ConfigFacts, facts: ModelFacts, trace: Trace | None, seen: _Seen
+) -> Iterator[Finding]:
+    written, loaded = _for_kind(published.rope, kinds[0]), _for_kind(facts.loaded.rope, kinds[0])
     claim = _completed(written, loaded)
     if claim is None or claim.theta is None:
         return
-    layers = tuple(layer.index for layer in facts.layers if layer.kind == kind)
-    head_dim = next(layer.head_dim for layer in facts.layers if layer.kind == kind)
+    layers = tuple(layer.index for layer in facts.layers if layer.kind in kinds)
+    head_dim = next(layer.head_dim for layer in facts.layers if layer.kind in kinds)
     try:
         right = _candidates(claim, head_dim, published.max_positions or facts.loaded.max_positions)
     except ValueError as reason:
-        seen.unknown.append(f"{kind}: {reason}")
+        seen.unknown.append(f"{' and '.join(kinds)}: {reason}")
         return
     seen.claims.append(claim)
     wrong = [f"loaded {_said(loaded)}"] if written and loaded and _differ(written, loaded) else []
-    for name, values, limit in _live(kind, layers, facts, trace):
+    for name, values, limit in _live(kinds, layers, facts, trace):
         error = min(_worst_error(values, frequencies) for frequencies, _ in right)
         seen.compared += 1
         if error > limit:
@@ -103,7 +111,7 @@ def _kind(kind: str, published: ConfigFacts, facts: ModelFacts, trace: Trace | N
     wrong += _wrong_scaling(layers, trace, [scaling for _, scaling in right])
     if wrong:
         yield Finding(
-            title=f"{kind} layers do not turn at the published frequencies",
+            title=f"{' and '.join(kinds)} layers do not turn at the published frequencies",
             severity=Severity.ERROR,
             where=Location(layers=layers),
             observed="; ".join([*wrong[:3], *([f"and {len(wrong) - 3} more"] if len(wrong) > 3 else [])]),
@@ -140,11 +148,11 @@ def _candidates(claim: RopeClaim, head_dim: int, max_positions: int | None) -> l
 
 
 def _live(
-    kind: str, layers: Sequence[int], facts: ModelFacts, trace: Trace | None
+    kinds: Sequence[str], layers: Sequence[int], facts: ModelFacts, trace: Trace | None
 ) -> Iterator[tuple[str, Floats, float]]:
-    """Name, frequencies and allowed relative error of all that serves the layers of one kind."""
+    """Name, frequencies and allowed relative error of all that serves these layers."""
     for buffer in facts.rotary:
-        if buffer.kind in (kind, ""):
+        if buffer.kind in (*kinds, ""):
             yield buffer.name, buffer.values, max(RELATIVE_ERROR, EPSILON[buffer.dtype])
     for rotation in trace.rotations if trace else ():
         if rotation.layer in layers and rotation.dtype == "float32":

@@ -1,0 +1,233 @@
+"""The passes of the core checklist: what is run with the recorder on, each at most once.
+
+Lengths are taken around the window edge: a prompt below W that generates across it, prompts of W-1, W and W+1, one well
+beyond, a second turn whose tokens cross the edge in one forward, and a padded batch of unequal rows.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from gemma_doctor.capture import runs
+from gemma_doctor.capture.recorder import Recorder
+from gemma_doctor.capture.runs import Heartbeat, Reference, Run
+from gemma_doctor.capture.tokens import Tokens
+from gemma_doctor.check import CouldNotLook
+from gemma_doctor.evidence import Bools, LayerRotation, ModelFacts, Pass
+from gemma_doctor.loading import Patient
+from gemma_doctor.settings import Settings
+
+# A model without a window is walked across this many tokens instead.
+EDGE_WITHOUT_WINDOW = 64
+BEFORE_EDGE = 8
+STEPS = 4
+TRUE_WINDOW_STEPS = 16
+SECOND_TURN_TOKENS = 12
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The long generation.
+
+    Attributes:
+        recorded: its pass, keys recognised where the reference route could be run.
+        run: tokens and crash.
+        reference: the reference route over the same tokens, None if it could not be run.
+        why_no_reference: the reason then.
+    """
+
+    recorded: Pass
+    run: Run
+    reference: Reference | None
+    why_no_reference: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The padded batch. `rows` are its prompts, each of shape (n,); `real` its attention mask, (rows, columns)."""
+
+    recorded: Pass
+    run: Run
+    rows: tuple[torch.Tensor, ...]
+    real: Bools
+
+
+class Passes:
+    """Runs passes on one patient.
+
+    Attributes:
+        done: finished passes by name, in the order in which they ran.
+        rotations: per layer, from the first pass that showed them.
+        timing: tokens per second and peak memory of the long generation.
+    """
+
+    def __init__(self, patient: Patient, facts: ModelFacts, settings: Settings, progress: Progress) -> None:
+        self.patient, self.facts, self.settings, self.progress = patient, facts, settings, progress
+        self.text = Tokens(patient, settings.prompt, settings.seed)
+        self.done: dict[str, Pass] = {}
+        self.rotations: dict[int, LayerRotation] = {}
+        self.timing: dict[str, float] = {}
+        self.edge = patient.reduced_window or EDGE_WITHOUT_WINDOW
+        self.shares_kv = any(layer.shares_kv_with is not None for layer in facts.layers)
+
+    def run_all(self) -> None:
+        """Run what has not been run yet, in a fixed order."""
+        edge, causal = self.edge, self.facts.causal
+        if causal:
+            assert self.crossing
+            if self.text.user is not None:
+                self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
+        for delta in (-1, 0, 1):
+            self._simple(self._edge_name(delta), edge + delta)
+        self._simple("prompt 2W" if self.patient.window else f"prompt of {2 * edge}", 2 * edge)
+        if causal:
+            self._second_turn()
+        assert self.batch
+        if self.patient.window != self.patient.reduced_window:
+            assert self.patient.window is not None
+            self._simple("true window", self.patient.window - BEFORE_EDGE, TRUE_WINDOW_STEPS, true_window=True)
+
+    def asked(self, prompt: int) -> int:
+        """New tokens for the long generation: across the edge by the margin, or what the user allows."""
+        return self.settings.max_new_tokens or max(self.edge - prompt, 0) + self.settings.margin
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """From below the edge to `margin` tokens after it, and the reference route over the same tokens."""
+        user = self.text.user
+        ids = self._prompt(max(2, self.edge - BEFORE_EDGE)) if user is None else user[None].to(self.patient.device)
+        prompt = ids.shape[1]
+        asked = self.asked(prompt)
+        self.progress(f"long generate: {prompt} tokens, then {asked} more")
+        recorder = self._recorder(np.ones((1, prompt), dtype=bool), around=self.edge)
+        started = time.perf_counter()
+        run = runs.generate(
+            self.patient.reduced, ids, asked, recorder=recorder, streamer=Heartbeat(asked, self.progress)
+        )
+        self.timing["tokens_per_second"] = (run.tokens.shape[1] - prompt) / (time.perf_counter() - started)
+        memory = peak_memory_mb(self.patient.device)
+        if memory is not None:
+            self.timing["peak_memory_mb"] = memory
+        reference, why_not = self._reference(run, asked)
+        forwards = runs.with_key_positions(run, reference.keys) if reference else run.forwards
+        made = self._finished("long generate", run, prompt, streamed=True, forwards=forwards)
+        return Crossing(made, run, reference, why_not)
+
+    def _reference(self, run: Run, asked: int) -> tuple[Reference | None, str]:
+        if run.crash:
+            return None, ""
+        model, layers = self.patient.reduced, self._first_of_kind
+        try:
+            return runs.reference(model, run.tokens, asked + 1, layers=layers, shares_kv=self.shares_kv), ""
+        except CouldNotLook as error:
+            return None, str(error)
+
+    @cached_property
+    def batch(self) -> Batch:
+        """Rows of unequal length in one batch, padded as the subject would pad them."""
+        lengths = [length for length in (self.edge + 4, self.edge - 3, self.edge // 2 + 1) if length > 0]
+        rows = tuple(self._prompt(length, offset=17 * index)[0] for index, length in enumerate(lengths))
+        columns = max(lengths)
+        tokenizer = self.patient.tokenizer
+        pad = (tokenizer.pad_token_id if tokenizer is not None else None) or 0
+        ids = torch.full((len(rows), columns), pad, dtype=torch.long, device=self.patient.device)
+        mask = torch.zeros_like(ids)
+        for index, row in enumerate(rows):
+            where = slice(columns - len(row), None) if self.patient.padding_side == "left" else slice(0, len(row))
+            ids[index, where] = row
+            mask[index, where] = 1
+        real: Bools = mask.bool().cpu().numpy()
+        self.progress("padded batch")
+        run = self._run(ids, STEPS, self._recorder(real), mask)
+        return Batch(self._finished("padded batch", run, columns, padded=True), run, rows, real)
+
+    def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> None:
+        """A prompt of exactly `length` tokens, alone, and a few decode steps. Lengths the model lacks are left out."""
+        if name in self.done or length < 1 or length + steps > (self.facts.loaded.max_positions or length + steps):
+            return
+        self.progress(f"{name}: {length:,} tokens")
+        ids = self._prompt(length)
+        model = self.patient.model if true_window else self.patient.reduced
+        run = self._run(ids, steps, self._recorder(np.ones((1, length), dtype=bool)), torch.ones_like(ids), model)
+        self._finished(name, run, length, window=self.patient.window if true_window else self.patient.reduced_window)
+
+    def _second_turn(self) -> None:
+        """Generate, then hand the returned cache back with more tokens, which cross the edge in one forward."""
+        if "second turn" in self.done:
+            return
+        self.progress("second turn")
+        first = self._prompt(max(1, self.edge - SECOND_TURN_TOKENS + 2))
+        recorder = self._recorder(np.ones((1, first.shape[1]), dtype=bool))
+        model = self.patient.reduced
+        run = runs.generate(model, first, STEPS, recorder=recorder)
+        if run.crash is None:
+            ids = torch.cat([run.tokens, self._prompt(SECOND_TURN_TOKENS, offset=500)], dim=1)
+            run = runs.generate(model, ids, STEPS, recorder=recorder, cache=run.cache)
+        self._finished("second turn", run, first.shape[1])
+
+    def _run(
+        self, ids: torch.Tensor, steps: int, recorder: Recorder, mask: torch.Tensor, model: Any = None
+    ) -> Run:
+        """Generate; a model that does not generate makes one forward instead."""
+        model = self.patient.reduced if model is None else model
+        if self.facts.causal:
+            return runs.generate(model, ids, steps, recorder=recorder, attention_mask=mask)
+        return runs.forward(model, ids, mask, recorder)
+
+    def _finished(self, name: str, run: Run, prompt: int, **more: Any) -> Pass:
+        self.rotations = self.rotations or run.recorder.rotations
+        fields = {
+            "window": self.patient.reduced_window,
+            "padded": False,
+            "streamed": False,
+            "forwards": run.forwards,
+            "crash": run.crash,
+        }
+        self.done[name] = Pass(name=name, prompt_length=prompt, **(fields | more))
+        return self.done[name]
+
+    def _prompt(self, length: int, offset: int = 0) -> torch.Tensor:
+        """Shape (1, length), on the patient's device."""
+        return self.text.exact(length, offset)[None].to(self.patient.device)
+
+    def _recorder(self, real: Bools, around: int | None = None) -> Recorder:
+        """A recorder; keys are kept for the decode steps around total length `around` if it is given."""
+        if around is None:
+            return Recorder(real)
+        kept = range(around - 1, around + 3)
+        return Recorder(real, keep_keys=lambda layer, total: total in kept and layer in self._first_of_kind)
+
+    @cached_property
+    def _first_of_kind(self) -> frozenset[int]:
+        """The first layer of each kind: where keys are told apart."""
+        first: dict[str, int] = {}
+        for layer in self.facts.layers:
+            first.setdefault(layer.kind, layer.index)
+        return frozenset(first.values())
+
+    def _edge_name(self, delta: int) -> str:
+        if self.patient.reduced_window is None:
+            return f"prompt of {self.edge + delta}"
+        return "prompt W" + (f"{delta:+d}" if delta else "")
+
+
+def peak_memory_mb(device: str) -> float | None:
+    """Peak memory so far: of the GPU if the model is there, else of the process; None where nobody counts it."""
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
