@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gemma_doctor import evidence
-from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Severity
 
 CheckFunction = Callable[..., Iterator["Finding | Examined"]]
 
@@ -97,6 +98,32 @@ def check(*, decides_before: str = "") -> Callable[[CheckFunction], CheckFunctio
         return function
 
     return mark
+
+
+def judge(check_id: str, group: str, function: CheckFunction, evidence_given: Mapping[str, Any]) -> CheckResult:
+    """Run a check function and say what came of it. Exceptions but for the two that checks speak with come through."""
+
+    def without(outcome: Outcome, reason: str) -> CheckResult:
+        return CheckResult(check=check_id, group=group, outcome=outcome, reason=reason)
+
+    try:
+        said = list(function(**evidence_given))
+    except NotApplicable as error:
+        return without(Outcome.NOT_APPLICABLE, str(error))
+    except CouldNotLook as error:
+        return without(Outcome.SKIPPED, str(error))
+    findings = tuple(replace(item, check=check_id) for item in said if isinstance(item, Finding))
+    examined = next((item for item in said if isinstance(item, Examined)), None)
+    if not findings and (examined is None or not examined.count):
+        return without(Outcome.SKIPPED, examined.sentence if examined else "it looked at nothing")
+    failed = any(finding.severity > Severity.NOTE for finding in findings)
+    return CheckResult(
+        check=check_id,
+        group=group,
+        outcome=Outcome.FAIL if failed else Outcome.PASS,
+        findings=findings,
+        examined=examined,
+    )
 
 
 def needs_of(function: CheckFunction) -> tuple[Need, ...]:

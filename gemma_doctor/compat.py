@@ -11,6 +11,7 @@ from typing import Any
 from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.evidence import FULL, SLIDING, CacheLayer
 
+
 class CannotWatch(Exception):
     """A model's attention function is not where the library's own models have it."""
 

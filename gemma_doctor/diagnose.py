@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gemma_doctor import __version__, registry
-from gemma_doctor.check import GROUPS, Check, CouldNotLook, NotApplicable
+from gemma_doctor.check import GROUPS, Check, CouldNotLook, NotApplicable, judge
 from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
 from gemma_doctor.evidence import Config
 from gemma_doctor.facts import report_facts
@@ -126,31 +126,16 @@ def _reason(stop: BaseException) -> str:
 def run_check(one: Check, source: Source) -> CheckResult:
     """One check, from evidence to outcome."""
 
-    def without(outcome: Outcome, reason: str) -> CheckResult:
-        return CheckResult(check=one.id, group=one.group, outcome=outcome, reason=reason)
+    def with_evidence() -> Iterator[Finding | Examined]:
+        yield from one.function(**_evidence_for(one, source))
 
     try:
-        said = list(one.function(**_evidence_for(one, source)))
-    except NotApplicable as error:
-        return without(Outcome.NOT_APPLICABLE, str(error))
-    except CouldNotLook as error:
-        return without(Outcome.SKIPPED, str(error))
+        return judge(one.id, one.group, with_evidence, {})
     except DoctorError:
         raise
     except Exception as error:
-        return without(Outcome.ERROR, f"the check crashed: {type(error).__name__}: {in_one_line(error)}")
-    findings = tuple(replace(item, check=one.id) for item in said if isinstance(item, Finding))
-    examined = next((item for item in said if isinstance(item, Examined)), None)
-    if not findings and (examined is None or not examined.count):
-        return without(Outcome.SKIPPED, examined.sentence if examined else "it looked at nothing")
-    failed = any(finding.severity > Severity.NOTE for finding in findings)
-    return CheckResult(
-        check=one.id,
-        group=one.group,
-        outcome=Outcome.FAIL if failed else Outcome.PASS,
-        findings=findings,
-        examined=examined,
-    )
+        reason = f"the check crashed: {type(error).__name__}: {in_one_line(error)}"
+        return CheckResult(check=one.id, group=one.group, outcome=Outcome.ERROR, reason=reason)
 
 
 def _evidence_for(one: Check, source: Source) -> dict[str, Any]:
@@ -204,4 +189,3 @@ def exit_code(report: Report, settings: Settings, stopped: BaseException | None)
     if settings.fail_on is not None and any(item.severity >= settings.fail_on for item in report.findings):
         return 1
     return 0
-

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemma_doctor.check import CouldNotLook, NotApplicable
+from gemma_doctor.check import judge, needs_of
 from gemma_doctor.evidence import (
     FULL,
     SLIDING,
@@ -32,7 +32,7 @@ from gemma_doctor.evidence import (
     Trace,
     frozen,
 )
-from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Severity
+from gemma_doctor.finding import CheckResult
 from gemma_doctor.oracle import inverse_frequencies, positions
 
 if TYPE_CHECKING:
@@ -52,19 +52,8 @@ def run_check(function: CheckFunction, /, **evidence: Any) -> CheckResult:
         evidence: by the check's own parameter names; a parameter left out is None.
     """
     name, group = function.__name__.replace("_", "-"), function.__module__.split(".")[-2]
-    needed = function.__code__.co_varnames[: function.__code__.co_argcount]
-    try:
-        items = list(function(**{**dict.fromkeys(needed), **evidence}))
-    except NotApplicable as words:
-        return CheckResult(check=name, group=group, outcome=Outcome.NOT_APPLICABLE, reason=str(words))
-    except CouldNotLook as words:
-        return CheckResult(check=name, group=group, outcome=Outcome.SKIPPED, reason=str(words))
-    findings = tuple(item for item in items if isinstance(item, Finding))
-    (examined,) = (item for item in items if isinstance(item, Examined))
-    outcome = Outcome.PASS if examined.count else Outcome.SKIPPED
-    if any(one.severity > Severity.NOTE for one in findings):
-        outcome = Outcome.FAIL
-    return CheckResult(check=name, group=group, outcome=outcome, findings=findings, examined=examined)
+    needed = (need.parameter for need in needs_of(function))
+    return judge(name, group, function, {**dict.fromkeys(needed), **evidence})
 
 
 def config_facts(

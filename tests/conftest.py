@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 import pytest
+import torch
 
 from gemma_doctor.loading import Patient, admit
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
 
 
-@lru_cache(maxsize=None)
+# the models are tiny: a second thread costs more than it brings, and lots more on a busy machine
+torch.set_num_threads(1)
+
+
+@cache
 def skeleton(name: str, backend: str | None = None) -> Patient:
     settings = Settings(subject=name, weights="skeleton", attn_implementation=backend)
     return admit(resolve(settings), settings, lambda line: None)

@@ -94,6 +94,9 @@ def test_every_check_says_what_it_needs_and_why_it_exists() -> None:
 
 
 def test_the_registry_imports_neither_torch_nor_transformers() -> None:
-    code = "import sys; from gemma_doctor import registry; registry.built_in(); print({'torch', 'transformers'} & {*sys.modules})"
+    code = (
+        "import sys; from gemma_doctor import registry; registry.built_in();"
+        "print({'torch', 'transformers'} & {*sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"

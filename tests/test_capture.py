@@ -118,7 +118,7 @@ def test_what_a_healthy_generation_looks_like(patient_of: PatientOf, name: str) 
 
 
 def test_keys_are_recognised_across_the_edge(patient_of: PatientOf) -> None:
-    """After the window has rolled, each key that the kernel gets is the one of its token: W of them, the newest last."""
+    """After the window has rolled, each key that the kernel gets is the one of its token."""
     settings = Settings(weights="skeleton")
     collector = Collector(patient_of("gemma-3-270m"), settings, lambda line: None)
     (crossing,) = (one for one in collector.trace.passes if one.name == "long generate")

@@ -156,11 +156,15 @@ def test_a_step_that_reaches_too_far_while_the_prefill_is_right() -> None:
     assert "layer 0 reads 14 keys where 8 are due" in finding.observed
 
 
-def test_masks_built_from_a_misreported_length_are_left_to_the_cache_check() -> None:
+def test_what_only_the_measurement_shows_stands_at_the_masks_gate() -> None:
+    """So that a cache which misreports its length, at an earlier gate, explains it."""
     wide = one_pass(prompt=12, steps=2, kinds=(FULL, FULL)).forwards[-1]
-    lying = replace(LONG.forwards[0], cache=tuple(replace(layer, seen=3) for layer in LONG.forwards[0].cache))
-    sick = replace(LONG, forwards=(lying, wide))
-    assert run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)).findings == ()
+    sick = replace(LONG, forwards=(*LONG.forwards[:1], wide))
+    finding = only(run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)))
+    assert (finding.gate, finding.standing, finding.where.passes) == ("mask", False, (sick.name,))
+    halved = model_facts(config_facts(origin="loaded config", window=4))
+    finding = only(run_check(sliding_window, config=config(), facts=halved, trace=trace(sick)))
+    assert (finding.gate, finding.standing) == ("", True)
 
 
 def test_passes_within_the_window_prove_nothing() -> None:

@@ -21,10 +21,13 @@ def finding(title: str = "sick", severity: Severity = Severity.ERROR, **fields: 
 
 
 class Source:
-    """Gives a trace and a batch (any objects will do), and a reason for everything else."""
+    """Gives any object for any evidence, or refuses everything but the configuration."""
 
     def __init__(self, refuse: Exception | None = None) -> None:
         self.refuse = refuse
+
+    def close(self, reason: str) -> None:
+        self.refuse = CouldNotLook(reason)
 
     def get(self, kind: type) -> Any:
         if kind is Config or self.refuse is None:
@@ -100,15 +103,19 @@ def test_a_parameter_that_is_no_evidence_is_refused() -> None:
 @pytest.mark.parametrize(
     ("error", "word"), [(KeyboardInterrupt(), "interrupted"), (TimedOut(3), "timed out after 3 s")]
 )
-def test_what_is_known_before_a_stop_is_kept(error: BaseException, word: str) -> None:
+def test_after_a_stop_checks_get_what_is_known(error: BaseException, word: str) -> None:
+    def static(config: Config) -> Iterator[Finding | Examined]:
+        yield Examined(1, "one")
+
     checks = [
         check_of(saying(finding(), Examined(1, "one")), id="first"),
         check_of(raising(error), id="second"),
         check_of(saying(Examined(1, "one")), id="third"),
+        Check("fourth", "config", static, needs_of(static)),
     ]
     results, stopped = examine(checks, Source())
     assert stopped is error
-    assert [one.outcome for one in results] == [Outcome.FAIL, Outcome.SKIPPED, Outcome.SKIPPED]
+    assert [one.outcome for one in results] == [Outcome.FAIL, Outcome.SKIPPED, Outcome.SKIPPED, Outcome.PASS]
     assert results[2].reason == word
 
 

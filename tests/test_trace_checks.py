@@ -15,7 +15,18 @@ from gemma_doctor.checks.mask.mask_dtype import mask_dtype
 from gemma_doctor.checks.mask.mask_shape import mask_shape
 from gemma_doctor.checks.positions.position_ids import position_ids
 from gemma_doctor.checks.tokens.padding_side import padding_side
-from gemma_doctor.evidence import EMPTY_SLOT, UNRECOGNISED, Crash, Forward, Generation, KernelCall, PaddedBatch, Pass, Trace, frozen
+from gemma_doctor.evidence import (
+    EMPTY_SLOT,
+    UNRECOGNISED,
+    Crash,
+    Forward,
+    Generation,
+    KernelCall,
+    PaddedBatch,
+    Pass,
+    Trace,
+    frozen,
+)
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.testing import dense_mask, one_pass, run_check, trace
 

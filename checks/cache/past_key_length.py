@@ -4,8 +4,8 @@ What it proves
     After every forward (prefill, each decode step before, at and after the window edge, a second turn, a padded batch,
     while streaming): each cache layer has seen exactly the columns that were fed; it holds what the next query needs
     (everything in full layers, W-1 keys in dynamic sliding layers, W slots in static ones, nothing in layers that
-    share another's); and around the edge the keys handed to the kernel are recognised, one by one, as those of the tokens
-    that the query should read.
+    share another's); and around the edge the keys handed to the kernel are recognised, one by one, as those of the
+    tokens that the query should read.
 
 Why it matters
     Positions and masks are computed from the length that the cache reports. A key that is dropped one step early, or a
@@ -128,7 +128,7 @@ def _readable(call: KernelCall) -> Bools:
     keys = call.key_shape[2]
     if call.mask is None or call.mask.form != "dense":
         return np.ones(keys, dtype=bool)
-    columns: Bools = call.mask.readable()[0, :, -1, :keys].any(axis=0)
+    columns: Bools = np.asarray(call.mask.readable()[0, :, -1, :keys].any(axis=0))
     return columns
 
 
@@ -139,8 +139,8 @@ def _read_and_expected(trace: Trace, one: Pass, forward: Forward, call: KernelCa
     columns = call.key_positions[0][_readable(call)]
     if (columns == UNRECOGNISED).any():
         return None
-    last = forward.total - 1
-    return set(columns[columns != EMPTY_SLOT].tolist()), set(range(last + 1 - _needed(trace, one, forward.total, call.layer), last + 1))
+    needed = _needed(trace, one, forward.total, call.layer)
+    return set(columns[columns != EMPTY_SLOT].tolist()), set(range(forward.total - needed, forward.total))
 
 
 def _wrong_keys(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> tuple[str, str] | None:

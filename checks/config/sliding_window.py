@@ -176,17 +176,23 @@ def _chain(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: list[_
     seen = [f"loaded {_said(facts.loaded)}"]
     seen += [f"modules {', '.join(sorted(map(str, set(modules.values()))))}"] if modules else []
     seen += [wrong[0].words()] if wrong else []
+    layers = sliding if lost else sorted({*modules, *(span.layer for span in wrong)})
+    only_measured = not (lost or modules)
     yield Finding(
         title="sliding layers do not have the published window"
         if sliding
         else "the published window is lost on loading",
         severity=Severity.ERROR,
-        where=Location(layers=tuple(sliding if lost else sorted({*modules, *(span.layer for span in wrong)}))),
+        where=Location(tuple(layers), tuple(dict.fromkeys(span.pass_name for span in wrong))),
         observed="; ".join(seen),
         expected=f"{wanted} everywhere ({published.window.key} in {published.origin})"
         if published.window
         else f"{wanted} everywhere (loaded config)",
-        do="set the window in the configuration before the model is built from it",
+        do="look at what builds the mask of these layers: configuration and modules have the right window"
+        if only_measured
+        else "set the window in the configuration before the model is built from it",
+        gate="mask" if only_measured else "",
+        standing=not only_measured,
     )
 
 
@@ -196,7 +202,11 @@ def _limited(spans: Iterator[_Span]) -> Iterator[Finding]:
         yield Finding(
             title="layers that should read everything do not",
             severity=Severity.ERROR,
-            where=Location(layers=tuple(sorted({span.layer for span in wrong}))),
+            where=Location(
+                layers=tuple(sorted({span.layer for span in wrong})),
+                passes=tuple(dict.fromkeys(span.pass_name for span in wrong)),
+            ),
+            gate="mask",
             observed=wrong[0].words(),
             expected=f"{wrong[0].due} keys, {wrong[0].kind} has no window",
             do="look at layer_types and the window in the configuration: the window reaches layers that have none",
@@ -238,7 +248,7 @@ def _spans(trace: Trace) -> list[_Span]:
 def _span(one: Pass, layer: int, kind: str) -> _Span | None:
     """Steps that reach too far count against the window; steps that reach too short have lost keys in the cache."""
     prefill, later, longest = 0, 0, 0
-    for forward in _sound(one):
+    for forward in one.forwards:
         for call in forward.calls:
             reach = _reach(forward, call) if call.layer == layer else None
             if reach is not None:
@@ -254,14 +264,6 @@ def _span(one: Pass, layer: int, kind: str) -> _Span | None:
     return _Span(layer, kind, one.name, prefill, due, crosses)
 
 
-def _sound(one: Pass) -> Iterator[Forward]:
-    """Forwards up to the first whose cache misreports its length: the masks after that are a consequence."""
-    for forward in one.forwards:
-        yield forward
-        if any(layer.seen not in (None, forward.total) for layer in forward.cache):
-            return
-
-
 def _reach(forward: Forward, call: KernelCall) -> int | None:
     """Columns from a query back to the first key it may read, the widest of one call; None if that cannot be said.
 
@@ -270,9 +272,9 @@ def _reach(forward: Forward, call: KernelCall) -> int | None:
     first_token = max(0, forward.total - call.key_shape[2])
     if call.mask is not None and call.mask.first is not None:
         first = call.mask.first
-        if first.shape[-1] != forward.fed or not (first >= 0).any():
+        if first.shape[-1] != call.query_shape[2] or not (first >= 0).any():
             return None
-        queries = forward.start + np.arange(forward.fed)
+        queries = np.arange(forward.total - call.query_shape[2], forward.total)
         return int((queries - first - first_token + 1)[first >= 0].max())
     if call.mask is not None and call.mask.form != "padding":
         return None

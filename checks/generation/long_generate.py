@@ -2,8 +2,8 @@
 
 What it proves
     Generation from below the window edge to a margin beyond it, on the chosen device, with end tokens suppressed,
-    raises nothing and does not fall into a loop that the reference route (one forward over the same tokens, float32, eager,
-    without cache) would not fall into. Exceptions in any other pass are reported here too.
+    raises nothing and does not fall into a loop that the reference route (one forward over the same tokens, float32,
+    eager, without cache) would not fall into. Exceptions in any other pass are reported here too.
 
 Why it matters
     Cache and window faults begin at the edge: short prompts look fine, and the first long answer crashes or repeats.

@@ -2,8 +2,8 @@
 
 What it proves
     For every 4-D mask that reached the attention function: batch 1 or b, heads 1 or h, as many rows as queries, at
-    least as many columns as keys in that very layer. (Older releases hand over a longer mask and cut it inside the function;
-    that is allowed, and said.)
+    least as many columns as keys in that very layer. (Older releases hand over a longer mask and cut it inside the
+    function; that is allowed, and said.)
 
 Why it matters
     The sliding and the full layers of one step see different numbers of keys. A mask that was sized for the other kind,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from gemma_doctor import compat, published
+from gemma_doctor.capture.masks import dtype_name
 from gemma_doctor.evidence import FULL, SLIDING, LayerFacts, ModelFacts, NormFacts, RotaryBuffer, frozen
 from gemma_doctor.oracle import EPSILON
 
@@ -124,12 +125,20 @@ def _heads(module: Any, config: Any, head_dim: int) -> tuple[int, int]:
 
 
 def rotary_buffers(model: Any) -> Iterator[RotaryBuffer]:
-    """Live inverse frequencies. Copies that are kept for a later reset are left out."""
+    """Live inverse frequencies, as evidence."""
+    for name, kind, tensor in rotary_tensors(model):
+        values = frozen(tensor.detach().double().cpu().numpy())
+        yield RotaryBuffer(name, kind, values, dtype_name(tensor.dtype))
+
+
+def rotary_tensors(model: Any) -> list[tuple[str, str, torch.Tensor]]:
+    """(name, layer kind, live inverse frequencies). Copies that are kept for a later reset are left out."""
     decoder = text_decoder(model)
-    for name, buffer in decoder.named_buffers():
-        if name.endswith("inv_freq") and not name.endswith("original_inv_freq"):
-            values = frozen(buffer.detach().double().cpu().numpy())
-            yield RotaryBuffer(name, _kind_served(name, decoder), values, str(buffer.dtype).removeprefix("torch."))
+    return [
+        (name, _kind_served(name, decoder), buffer)
+        for name, buffer in decoder.named_buffers()
+        if name.endswith("inv_freq") and not name.endswith("original_inv_freq")
+    ]
 
 
 def _kind_served(name: str, decoder: Any) -> str:
@@ -152,17 +161,31 @@ _KINDS = (SLIDING, FULL, "chunked_attention")
 
 def norms(model: Any) -> Iterator[NormFacts]:
     """Every normalisation module of the text decoder, with the epsilon that acts in it."""
-    decoder = text_decoder(model)
     expected = loaded_config(model).eps
     guess = float(expected.value) if expected is not None and expected.value else 1e-6
-    fallback = next(decoder.parameters())
-    for name, module in decoder.named_modules():
-        if "Norm" in type(module).__name__:
-            like = next(module.parameters(), fallback)
-            dtype = str(like.dtype).removeprefix("torch.")
-            attribute = next((float(getattr(module, one)) for one in EPS_ATTRIBUTES if hasattr(module, one)), None)
-            measured = measured_eps(module, guess, like)
-            yield NormFacts(name, attribute, measured, dtype, _tolerance(measured, guess, dtype))
+    fallback = next(text_decoder(model).parameters())
+    for name, module in norm_modules(model):
+        like = next(module.parameters(), fallback)
+        dtype = dtype_name(like.dtype)
+        stored = epsilon_attribute(module)
+        measured = measured_eps(module, guess, like)
+        yield NormFacts(
+            name=name,
+            attribute=float(getattr(module, stored)) if stored else None,
+            measured=measured,
+            dtype=dtype,
+            tolerance=_tolerance(measured, guess, dtype),
+        )
+
+
+def norm_modules(model: Any) -> list[tuple[str, Any]]:
+    """(name, module) of the text decoder's norms."""
+    return [(name, module) for name, module in text_decoder(model).named_modules() if "Norm" in type(module).__name__]
+
+
+def epsilon_attribute(module: Any) -> str:
+    """Name under which a norm stores its epsilon, "" if under none that is known."""
+    return next((name for name in EPS_ATTRIBUTES if hasattr(module, name)), "")
 
 
 @torch.no_grad()

@@ -175,9 +175,7 @@ class Passes:
             run = runs.generate(model, ids, STEPS, recorder=recorder, cache=run.cache)
         self._finished("second turn", run, first.shape[1])
 
-    def _run(
-        self, ids: torch.Tensor, steps: int, recorder: Recorder, mask: torch.Tensor, model: Any = None
-    ) -> Run:
+    def _run(self, ids: torch.Tensor, steps: int, recorder: Recorder, mask: torch.Tensor, model: Any = None) -> Run:
         """Generate; a model that does not generate makes one forward instead."""
         model = self.patient.reduced if model is None else model
         if self.facts.causal:

@@ -143,7 +143,7 @@ class Recorder:
     def _facts(self, mask: Any) -> MaskFacts | None:
         assert self._running is not None
         if isinstance(mask, torch.Tensor):
-            handle = (mask.data_ptr(), tuple(mask.shape), mask.stride(), mask.dtype)
+            handle: tuple[Any, ...] = (mask.data_ptr(), tuple(mask.shape), mask.stride(), mask.dtype)
         else:
             handle = (id(mask),)
         if handle not in self._running.masks:
@@ -215,9 +215,7 @@ def recording(model: Any, recorder: Recorder) -> Iterator[Recorder]:
     backend = compat.attention_backend(model)
     with contextlib.ExitStack() as stack:
         for name in sorted({type(module).__module__ for module in attention.values()}):
-            stack.enter_context(
-                compat.attention_function_wrapped(name, backend, recorder.watch_kernel(backend, own))
-            )
+            stack.enter_context(compat.attention_function_wrapped(name, backend, recorder.watch_kernel(backend, own)))
         hooks = [decoder.register_forward_pre_hook(recorder.start_forward, with_kwargs=True)]
         hooks += [m.register_forward_pre_hook(recorder.enter_layer, with_kwargs=True) for m in attention.values()]
         hooks += [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from gemma_doctor.capture.model_facts import rotary_tensors
 from gemma_doctor.evidence import SLIDING
 from gemma_doctor.faults import fault
@@ -14,8 +12,8 @@ from gemma_doctor.loading import Patient
 
 @fault("rope-theta")
 def theta_of_one_kind(patient: Patient) -> Iterator[None]:
-    """Raise theta to the power 1.5 in the rotary buffers of the sliding layers (of all, where one buffer serves all)."""
-    changed: list[tuple[torch.Tensor, torch.Tensor]] = []
+    """Raise theta to the power 1.5 in the rotary buffers of the sliding layers, or of all where one serves all."""
+    changed = []
     for model in patient.models:
         tensors = rotary_tensors(model)
         kinds = {kind for _, kind, _ in tensors}
