@@ -12,7 +12,6 @@ from gemma_doctor.loading import Patient, admit
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
 
-
 # the models are tiny: a second thread costs more than it brings, and lots more on a busy machine
 torch.set_num_threads(1)
 

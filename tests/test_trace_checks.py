@@ -402,3 +402,14 @@ def test_a_refusal_is_a_note_and_proves_nothing_about_the_generation() -> None:
     assert finding.severity is Severity.NOTE
     refused = run_check(long_generate, trace=turn, generation=generation([], crash=crash))
     assert refused.outcome is Outcome.SKIPPED
+
+
+def test_the_signature_of_a_public_fault_is_named() -> None:
+    dropped = [EMPTY_SLOT, 1, 2, 3, 4, 5, 6, 7]
+    static = sick(
+        with_cache(with_call(one_pass(), 3, 0, key_positions=frozen(np.array([dropped]))), 3, 0, static=True, stored=8)
+    )
+    (finding,) = run_check(past_key_length, trace=static).findings
+    assert "37574" in finding.known
+    (finding,) = run_check(past_key_length, trace=keys_at_the_edge(dropped)).findings
+    assert finding.known == ""

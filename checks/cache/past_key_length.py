@@ -47,7 +47,8 @@ MARKS = 32
 def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
     """The cache counts every token and hands over the keys of the window."""
     seen: dict[str, Sighting] = {}
-    strips: dict[str, Strip] = {}
+    strip: Strip | None = None
+    known = ""
     steps = layers = 0
     for one, step, forward in trace.forwards():
         if not forward.cache:
@@ -58,9 +59,8 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
             boundary = f"first in pass {one.name!r}, step {step}, total length {forward.total}{_at_edge(one, forward)}"
             seen.setdefault(title, Sighting(observed, expected, boundary)).at(one.name, layer)
         for call in forward.calls:
-            strip = _strip(trace, one, forward, call)
-            if strip:
-                strips.setdefault(OTHERS, strip)
+            if strip is None and (strip := _strip(trace, one, forward, call)):
+                known = _known(trace, one, forward, call)
     if not steps:
         raise NotApplicable("no pass used a cache")
     for title, sighting in seen.items():
@@ -71,7 +71,8 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
             where=sighting.where,
             observed=sighting.observed,
             expected=sighting.expected,
-            strip=strips.get(title),
+            strip=strip if title == OTHERS else None,
+            known=known if title == OTHERS else "",
             do="costs memory only: DynamicCache(config=model.config) keeps W-1 keys"
             if wasteful
             else "let generate() build the cache (no past_key_values of your own), or use another transformers release",
@@ -153,6 +154,15 @@ def _wrong_keys(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> 
         f"{len(read & expected)} keys of the window, the oldest is token {min(read, default=-1)}",
         f"{len(expected)} keys, the oldest is token {min(expected)}",
     )
+
+
+def _known(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> str:
+    """The public fault whose signature this is: a static layer that is just full has dropped the oldest key."""
+    sets = _read_and_expected(trace, one, forward, call)
+    static = any(layer.static for layer in forward.cache if layer.layer == call.layer)
+    if sets and static and forward.total == one.window and sets[1] - sets[0] == {0}:
+        return "transformers issue 37574, releases 4.43 to 4.51, fixed in 4.52.1; reproduced by this run"
+    return ""
 
 
 def _strip(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> Strip | None:

@@ -1,0 +1,73 @@
+"""Older releases of transformers, each laid beside the installed packages: the core tests, and real faults found there.
+
+The overlays are built by a script that is not part of this repository. Without it these tests skip.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OVERLAY = Path(os.environ.get("TRANSFORMERS_OVERLAY", ROOT.parent / "shared" / "overlay.sh"))
+CORE = ["test_capture.py", "test_faults.py", "test_model_facts.py"]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(not OVERLAY.is_file(), reason="no script that builds overlays of transformers releases"),
+]
+
+
+def run_in(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    overlay = subprocess.run(
+        ["bash", str(OVERLAY), sys.executable, release], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": overlay, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("release", ["4.57.6", "5.3.0"])
+def test_the_core_tests_pass(release: str) -> None:
+    done = run_in(release, "-m", "pytest", "-p", "no:cacheprovider", *(f"tests/{name}" for name in CORE))
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
+
+
+def report_in(release: str, subject: str) -> dict[str, Any]:
+    done = run_in(release, "-m", "gemma_doctor", "check", subject, "--weights", "skeleton", "--format", "json", "-q")
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["environment"]["transformers"] == release
+    return report
+
+
+@pytest.mark.parametrize("subject", ["gemma-3-270m", "gemma-2-2b"])
+def test_the_key_that_4_51_drops_one_step_early_is_found(subject: str) -> None:
+    """transformers issue 37574: silent, and only with prompts shorter than the window."""
+    report = report_in("4.51.3", subject)
+    assert report["exit_code"] == 1
+    causes = {
+        finding["check"]
+        for result in report["results"]
+        for finding in result["findings"]
+        if finding["severity"] == "error" and not finding["follows_from"]
+    }
+    assert causes == {"past-key-length"}
+
+
+def test_yarn_on_the_sliding_layers_of_olmo3_is_found_in_5_3() -> None:
+    report = report_in("5.3.0", "olmo-3.1-32b-instruct")
+    failing = {result["check"] for result in report["results"] if result["outcome"] == "fail"}
+    assert failing == {"rope-theta"}
