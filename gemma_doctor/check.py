@@ -9,9 +9,8 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gemma_doctor import evidence
 from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Severity
@@ -21,14 +20,15 @@ CheckFunction = Callable[..., Iterator["Finding | Examined"]]
 # The reading path. A finding can follow only from one at an earlier gate (diagnose.py).
 GROUPS = ("config", "tokens", "positions", "mask", "cache", "numerics", "generation")
 
-EVIDENCE_TYPES: tuple[type, ...] = (
-    evidence.Config,
-    evidence.ModelFacts,
-    evidence.TokenizerFacts,
-    evidence.Trace,
-    evidence.PaddedBatch,
-    evidence.Generation,
-)
+# What a check may ask for, and what that needs, in words.
+EVIDENCE_TYPES: dict[type, str] = {
+    evidence.Config: "config",
+    evidence.ModelFacts: "model",
+    evidence.TokenizerFacts: "tokenizer",
+    evidence.Trace: "running model",
+    evidence.PaddedBatch: "running model",
+    evidence.Generation: "running model",
+}
 
 
 class NotApplicable(Exception):
@@ -100,20 +100,27 @@ def check(*, decides_before: str = "") -> Callable[[CheckFunction], CheckFunctio
     return mark
 
 
-def judge(check_id: str, group: str, function: CheckFunction, evidence_given: Mapping[str, Any]) -> CheckResult:
-    """Run a check function and say what came of it. Exceptions but for the two that checks speak with come through."""
+def judge(check_id: str, group: str, look: Callable[[], Iterable[Finding | Examined]]) -> CheckResult:
+    """Let a check look, and say what came of it.
+
+    Findings that were yielded before the check gave up stand. Exceptions but for the two that checks speak with come
+    through.
+    """
+    said: list[Finding | Examined] = []
+    gave_up: NotApplicable | CouldNotLook | None = None
 
     def without(outcome: Outcome, reason: str) -> CheckResult:
         return CheckResult(check=check_id, group=group, outcome=outcome, reason=reason)
 
     try:
-        said = list(function(**evidence_given))
-    except NotApplicable as error:
-        return without(Outcome.NOT_APPLICABLE, str(error))
-    except CouldNotLook as error:
-        return without(Outcome.SKIPPED, str(error))
+        said.extend(look())
+    except (NotApplicable, CouldNotLook) as error:
+        gave_up = error
     findings = tuple(replace(item, check=check_id) for item in said if isinstance(item, Finding))
     examined = next((item for item in said if isinstance(item, Examined)), None)
+    if gave_up is not None and not findings:
+        outcome = Outcome.NOT_APPLICABLE if isinstance(gave_up, NotApplicable) else Outcome.SKIPPED
+        return without(outcome, str(gave_up))
     if not findings and (examined is None or not examined.count):
         return without(Outcome.SKIPPED, examined.sentence if examined else "it looked at nothing")
     failed = any(finding.severity > Severity.NOTE for finding in findings)
@@ -123,6 +130,7 @@ def judge(check_id: str, group: str, function: CheckFunction, evidence_given: Ma
         outcome=Outcome.FAIL if failed else Outcome.PASS,
         findings=findings,
         examined=examined,
+        reason=str(gave_up or ""),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -125,12 +125,8 @@ def _reason(stop: BaseException) -> str:
 
 def run_check(one: Check, source: Source) -> CheckResult:
     """One check, from evidence to outcome."""
-
-    def with_evidence() -> Iterator[Finding | Examined]:
-        yield from one.function(**_evidence_for(one, source))
-
     try:
-        return judge(one.id, one.group, with_evidence, {})
+        return judge(one.id, one.group, lambda: one.function(**_evidence_for(one, source)))
     except DoctorError:
         raise
     except Exception as error:

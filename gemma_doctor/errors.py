@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class DoctorError(Exception):
@@ -44,3 +45,18 @@ def in_one_line(error: BaseException, longest: int = 300) -> str:
     """What an exception says, or its type if it says nothing, without line breaks and cut to `longest` characters."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= longest else f"{said[:longest]} ..."
+
+
+@contextlib.contextmanager
+def one_line(what: str, hint: str) -> Iterator[None]:
+    """Whatever a library raises in the block becomes one line: `what`, then what the library says.
+
+    Raises:
+        DoctorError: an exception of any kind was raised; those that are DoctorErrors already come through.
+    """
+    try:
+        yield
+    except DoctorError:
+        raise
+    except Exception as error:
+        raise DoctorError(f"{what}: {in_one_line(error)}", hint) from error

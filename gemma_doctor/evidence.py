@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemma_doctor.finding import Severity
+
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -63,6 +65,16 @@ class RopeClaim:
     rope_type: str = "default"
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """ "theta 1,000,000, linear (factor 8.0)"."""
+        scaling = f", {self.rope_type}" if self.rope_type not in ("", "default") else ""
+        terms = [f"{key} {value}" for key, value in self.parameters.items() if isinstance(value, (int, float, str))]
+        return f"theta {theta_in_words(self.theta)}{scaling}" + (f" ({', '.join(terms)})" if terms else "")
+
+
+def theta_in_words(theta: float | None) -> str:
+    return "not named" if theta is None else f"{theta:,.6g}" if theta % 1 else f"{theta:,.0f}"
+
 
 @dataclass(frozen=True)
 class ConfigFacts:
@@ -101,6 +113,17 @@ class ConfigFacts:
     causal: bool
     raw: Mapping[str, Any]
 
+    @property
+    def switched_off(self) -> str:
+        """What turns the window off, as "use_sliding_window=false"; "" if nothing does."""
+        switch = self.window_switch
+        return f"{switch.key}=false" if switch is not None and switch.value is False else ""
+
+    @property
+    def window_in_force(self) -> Any:
+        """The window that this spelling asks for: None if it names none, writes null, or switches it off."""
+        return None if self.window is None or self.switched_off else self.window.value
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -114,6 +137,11 @@ class Expectation:
 
     facts: ConfigFacts
     binding: bool
+
+    @property
+    def severity(self) -> Severity:
+        """Of a mismatch."""
+        return Severity.ERROR if self.binding else Severity.WARNING
 
 
 @dataclass(frozen=True)
@@ -190,8 +218,6 @@ class ModelFacts:
         loaded: configuration that the running model carries (class defaults filled in).
         layers, norms, rotary: as found in the modules of the text decoder.
         causal: False for bidirectional models.
-        backend: attention implementation that the model is set to ("eager", "sdpa", ...).
-        dtype: of the parameters.
     """
 
     loaded: ConfigFacts
@@ -199,8 +225,6 @@ class ModelFacts:
     norms: tuple[NormFacts, ...]
     rotary: tuple[RotaryBuffer, ...]
     causal: bool
-    backend: str
-    dtype: str
 
 
 @dataclass(frozen=True)
@@ -226,9 +250,9 @@ class MaskFacts:
         dtype: torch dtype name, "" where it has none.
         shape: as received.
         bits: dense masks: True = may be read, packed along the key axis, shape (b, h, q, ceil(k / 8)); else None.
-        first, last, count: dense masks: first and last readable column and their number per row, shape (b, h, q);
-            first = last = -1 in an empty row; else None.
-        lowest, highest: extreme values of a numeric mask, None for bool.
+        first, count: dense masks: first readable column (-1 in an empty row) and number of readable columns per row,
+            shape (b, h, q); else None.
+        highest: largest value of a numeric mask, None for bool.
         between: how many values are neither 0 nor at or below finfo(dtype).min / 2 (0 for bool).
         nans: how many values are NaN.
     """
@@ -238,9 +262,7 @@ class MaskFacts:
     shape: tuple[int, ...]
     bits: Bytes | None = None
     first: Ints | None = None
-    last: Ints | None = None
     count: Ints | None = None
-    lowest: float | None = None
     highest: float | None = None
     between: int = 0
     nans: int = 0
@@ -334,6 +356,25 @@ class Forward:
     def is_decode_step(self) -> bool:
         return self.fed == 1 and self.start > 0
 
+    def reach(self, call: KernelCall) -> int | None:
+        """Columns from a query back to the first key it may read, itself included: the widest of one call.
+
+        None if that cannot be said. Key column c stands for token c + max(0, total - key length), before and after a
+        cache rolls.
+        """
+        first_token = max(0, self.total - call.key_shape[2])
+        if call.mask is not None and call.mask.first is not None:
+            first = call.mask.first
+            if first.shape[-1] != call.query_shape[2] or not (first >= 0).any():
+                return None
+            queries = np.arange(self.total - call.query_shape[2], self.total)
+            return int((queries - first - first_token + 1)[first >= 0].max())
+        if call.mask is not None and call.mask.form != "padding":
+            return None
+        reach = self.total - first_token
+        by_kernel = call.window_argument if call.kernel.startswith("flash") else None
+        return min(reach, by_kernel) if by_kernel else reach
+
 
 @dataclass(frozen=True)
 class Crash:
@@ -377,11 +418,10 @@ class Pass:
     """One thing that was run with the recorder on.
 
     Attributes:
-        name: unique, e.g. "prompt W-8", "prompt W+1", "left-padded batch", "second turn", "true window".
+        name: unique, e.g. "long generate", "prompt W-1", "second turn", "padded batch", "true window".
         window: W in force in this pass (W' on a skeleton), None if the model has none.
         prompt_length: columns of the first prompt.
         padded: some rows hold pads.
-        streamed: tokens were streamed out while generating.
         forwards: in order.
         crash: the exception that ended it, else None.
     """
@@ -390,9 +430,15 @@ class Pass:
     window: int | None
     prompt_length: int
     padded: bool
-    streamed: bool
     forwards: tuple[Forward, ...]
     crash: Crash | None = None
+
+    def place(self, step: int, total: int) -> str:
+        """A forward of this pass in words: "pass 'long generate', step 8, total length 512 (= W)"."""
+        edge = ""
+        if self.window is not None:
+            edge = f" (W{total - self.window:+d})" if total != self.window else " (= W)"
+        return f"pass {self.name!r}, step {step}, total length {total}{edge}"
 
 
 @dataclass(frozen=True)
@@ -457,23 +503,21 @@ class Generation:
     Attributes:
         window: W in force, None if the model has none.
         prompt_length: tokens of the prompt.
-        asked: new tokens asked for.
         margin: new tokens wanted after the edge.
         tokens: generated ids, shape (generated,).
         reference: the reference route's top token at the same positions (teacher-forced), shape (generated,).
         clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,).
         crash: exception, if one ended it.
         pass_name: its pass in `Trace`.
-        prompt_from: where the prompt came from, in words.
+        no_reference: why the reference route could not be run, "" if it was.
     """
 
     window: int | None
     prompt_length: int
-    asked: int
     margin: int
     tokens: Ints
     reference: Ints
     clear: Bools
     crash: Crash | None
     pass_name: str
-    prompt_from: str
+    no_reference: str = ""

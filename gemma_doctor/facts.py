@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from gemma_doctor.published import window_in_force
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import Subject
 
@@ -25,7 +24,7 @@ def report_facts(subject: Subject, settings: Settings, collector: Collector | No
         "family": published.family,
         "layers": published.layers,
         "layer_kinds": published.layer_kinds,
-        "window": window_in_force(published),
+        "window": published.window_in_force,
         "weights": "none",
     }
     environment: dict[str, Any] = {
@@ -38,7 +37,7 @@ def report_facts(subject: Subject, settings: Settings, collector: Collector | No
     patient = collector.patient
     about |= {
         "layers": published.layers or collector.facts.loaded.layers,
-        "layer_kinds": published.layer_kinds or tuple(layer.kind for layer in collector.facts.layers),
+        "layer_kinds": tuple(layer.kind for layer in collector.facts.layers),
         "window": patient.window,
         "weights": patient.subject.weights,
         "cut": patient.cut,

@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+def counted(number: int, word: str) -> str:
+    """ "1 cause", "2 causes"."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 class Severity(enum.IntEnum):
     """How bad a finding is. Ordered, so that ``--fail-on`` is a comparison."""
 
@@ -48,10 +53,11 @@ class Location:
     boundary: str = ""
 
     def can_explain(self, other: Location) -> bool:
-        """True if a fault here can be the reason for a fault there: its layers and passes cover the other's.
+        """True if a fault here can be the reason for a fault there.
 
-        A fault in one layer reaches whatever is not bound to layers (logits, text); it does not reach another
-        layer's mask, positions or cache.
+        Its layers must cover the other's: a fault in one layer does not reach another layer's mask, positions or
+        cache. Of the passes one in common is enough. A fault that is bound to nothing explains all, and what is bound
+        to nothing (logits, text) is explained by any.
         """
         layers = not self.layers or not other.layers or set(other.layers) <= set(self.layers)
         passes = not self.passes or not other.passes or bool(set(self.passes) & set(other.passes))
@@ -60,7 +66,7 @@ class Location:
 
 @dataclass(frozen=True)
 class Strip:
-    """A row of keys as two lines of marks: what should be read and what was (text report, DESIGN section 7).
+    """A row of keys as two lines of marks: what should be read and what was.
 
     Attributes:
         caption: e.g. "token 511, layer 0, 16 tokens a mark (# read, ! should be read and is not, + read, should not)".
@@ -133,6 +139,11 @@ class Sighting:
     def where(self) -> Location:
         return Location(tuple(sorted(self.layers)), tuple(self.passes), self.boundary)
 
+    def finding(self, title: str, severity: Severity, do: str, **more: Any) -> Finding:
+        """As one finding; `more` are further fields of it, or what to say instead of what the first place showed."""
+        seen = {"observed": self.observed, "expected": self.expected, "where": self.where}
+        return Finding(title=title, severity=severity, do=do, **(seen | more))
+
 
 @dataclass(frozen=True)
 class Examined:
@@ -203,6 +214,21 @@ class Report:
     @property
     def consequences(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.follows_from)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """Findings at `warning` that follow from no other."""
+        return tuple(f for f in self.findings if f.severity is Severity.WARNING and not f.follows_from)
+
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        """Findings at `note` that follow from no other."""
+        return tuple(f for f in self.findings if f.severity is Severity.NOTE and not f.follows_from)
+
+    @property
+    def looked(self) -> int:
+        """How many checks examined something."""
+        return self.count(Outcome.PASS) + self.count(Outcome.FAIL)
 
     def count(self, outcome: Outcome) -> int:
         return sum(r.outcome is outcome for r in self.results)

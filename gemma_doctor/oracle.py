@@ -22,10 +22,33 @@ if TYPE_CHECKING:
 # Distance from 1 to the next number, by torch dtype name.
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
+FINDING_FLOORS = 4  # logits differ when they lie more than this many noise floors apart
+FLIP_FLOORS = 2  # another top token counts when the reference tells the two apart by more than this many
 
-def agree(a: float, b: float, dtype: str = "float32") -> bool:
-    """Equal as far as `dtype` can tell. A GGUF file's 9.999999974752427e-07 is 1e-06."""
-    return math.isclose(a, b, rel_tol=EPSILON[dtype])
+
+def agree(a: float, b: float) -> bool:
+    """Equal as far as float32 can tell. A GGUF file's 9.999999974752427e-07 is 1e-06."""
+    return math.isclose(a, b, rel_tol=EPSILON["float32"])
+
+
+def same(a: object, b: object) -> bool:
+    """Numbers agree, lists item by item; all else is equal."""
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return agree(a, b)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def contradict(a: RopeClaim, b: RopeClaim) -> bool:
+    """Something that both claims name is not the same."""
+    pairs: list[tuple[object, object]] = []
+    if a.theta is not None and b.theta is not None:
+        pairs.append((a.theta, b.theta))
+    if a.rope_type and b.rope_type:
+        pairs.append((a.rope_type, b.rope_type))
+    pairs += [(a.parameters[key], b.parameters[key]) for key in a.parameters.keys() & b.parameters.keys()]
+    return not all(same(one, other) for one, other in pairs)
 
 
 # --- masks -----------------------------------------------------------------------------------------------------------
@@ -33,7 +56,7 @@ def agree(a: float, b: float, dtype: str = "float32") -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which key columns a query column may read; rules combine with & and |.
+    """Which key columns a query column may read; rules combine with &.
 
     Called with integer arrays of query and key positions (numpy or torch) that broadcast against each other, it
     returns booleans of their common shape.
@@ -47,22 +70,13 @@ class Rule:
     def __and__(self, other: Rule) -> Rule:
         return Rule(lambda query, key: self(query, key) & other(query, key))
 
-    def __or__(self, other: Rule) -> Rule:
-        return Rule(lambda query, key: self(query, key) | other(query, key))
 
-
-everything = Rule(lambda query, key: (query - key) == (query - key))
 causal = Rule(lambda query, key: key <= query)
 
 
 def sliding(window: int) -> Rule:
     """The query and the window - 1 keys before it: 0 <= q - k < W."""
     return causal & Rule(lambda query, key: query - key < window)
-
-
-def both_sides(window: int) -> Rule:
-    """Bidirectional models: |q - k| < W."""
-    return Rule(lambda query, key: (query - key < window) & (key - query < window))
 
 
 def real_keys(real: Any) -> Rule:

@@ -58,11 +58,11 @@ def read(mapping: Mapping[str, Any], origin: str) -> ConfigFacts:
     )
 
 
-def window_in_force(facts: ConfigFacts) -> Any:
-    """The window that this spelling asks for: None if it names none, writes null, or switches it off."""
-    if facts.window is None or (facts.window_switch is not None and facts.window_switch.value is False):
-        return None
-    return facts.window.value
+def special_ids(mapping: Mapping[str, Any]) -> set[int]:
+    """Ids that a configuration names for some purpose (`eos_token_id`, `image_token_index`, ...), lists included."""
+    named = [value for key, value in mapping.items() if "token_id" in key or "token_index" in key]
+    flat = [one for value in named for one in (value if isinstance(value, list) else [value])]
+    return {one for one in flat if isinstance(one, int) and not isinstance(one, bool)}
 
 
 def _first(text: Mapping[str, Any], prefix: str, keys: tuple[str, ...]) -> Claim | None:

@@ -54,10 +54,10 @@ def seconds(value: object) -> float:
 
 def switch(value: object) -> bool:
     known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    switch = known.get(value.lower()) if isinstance(value, str) else value
-    if not isinstance(switch, bool):
+    meant = known.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(meant, bool):
         raise ValueError(f"is {value!r}; it takes true or false")
-    return switch
+    return meant
 
 
 def text(value: object) -> str:
@@ -66,6 +66,12 @@ def text(value: object) -> str:
     if not value.strip():
         raise ValueError("is empty")
     return value
+
+
+def destination(value: object) -> str | None:
+    """A path; "-" is stdout, as without one."""
+    path = text(value)
+    return None if path == "-" else path
 
 
 def device(value: object) -> str:
@@ -79,10 +85,10 @@ def names(value: object) -> tuple[str, ...]:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
         raise ValueError(f"is {value!r}; it takes a list of names")
-    names = tuple(name.strip() for part in parts for name in part.split(",") if name.strip())
-    if not names:
+    found = tuple(name.strip() for part in parts for name in part.split(",") if name.strip())
+    if not found:
         raise ValueError("is empty; it takes names of checks or groups")
-    return names
+    return found
 
 
 def severity(value: object) -> Severity | None:
@@ -119,7 +125,7 @@ PARSERS: Mapping[str, Parser] = {
     "static": switch,
     "timeout": seconds,
     "format": one_of("text", "json"),
-    "output": text,
+    "output": destination,
     "color": one_of("auto", "always", "never"),
     "verbose": whole(0),
     "quiet": switch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from gemma_doctor.finding import Severity
 from gemma_doctor.setting_values import PARSERS
 
 DEFAULT_SUBJECT = "gemma-3-270m"
+
+# Takes one line about what is under way.
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +122,7 @@ def _from_run_file(path: Path, by_chance: bool) -> dict[str, Any]:
         layer[name] = _parse(name, value, f"{path}: {key!r}")
     _one_prompt(layer, str(path))
     for name in ("subject", "prompt_file", "output"):
-        if name in layer:
+        if layer.get(name) is not None:
             layer[name] = _beside(path.parent, layer[name], is_subject=name == "subject")
     return layer
 

@@ -33,7 +33,7 @@ from gemma_doctor.evidence import (
     frozen,
 )
 from gemma_doctor.finding import CheckResult
-from gemma_doctor.oracle import inverse_frequencies, positions
+from gemma_doctor.oracle import causal, inverse_frequencies, positions, real_keys, sliding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def run_check(function: CheckFunction, /, **evidence: Any) -> CheckResult:
     """
     name, group = function.__name__.replace("_", "-"), function.__module__.split(".")[-2]
     needed = (need.parameter for need in needs_of(function))
-    return judge(name, group, function, {**dict.fromkeys(needed), **evidence})
+    return judge(name, group, lambda: function(**{**dict.fromkeys(needed), **evidence}))
 
 
 def config_facts(
@@ -114,8 +114,6 @@ def model_facts(loaded: ConfigFacts | None = None, **changes: Any) -> ModelFacts
             for kind, claim in loaded.rope.items()
         ),
         "causal": loaded.causal,
-        "backend": "eager",
-        "dtype": "float32",
     }
     return ModelFacts(**(fields | changes))
 
@@ -124,16 +122,13 @@ def dense_mask(readable: Bools, dtype: str = "bool") -> MaskFacts:
     """What a kernel got as a 4-D mask. `readable` is True where a key may be read, shape (b, h, q, k)."""
     columns = np.arange(readable.shape[-1])
     some = readable.any(axis=-1)
-    lowest = None if dtype == "bool" else (0.0 if readable.all() else float(np.finfo(np.float32).min))
     return MaskFacts(
         form="dense",
         dtype=dtype,
         shape=readable.shape,
         bits=frozen(np.packbits(readable, axis=-1)),
         first=frozen(np.where(some, np.where(readable, columns, columns.size).min(axis=-1), -1)),
-        last=frozen(np.where(readable, columns, -1).max(axis=-1)),
         count=frozen(readable.sum(axis=-1)),
-        lowest=lowest,
         highest=None if dtype == "bool" else 0.0,
     )
 
@@ -167,10 +162,9 @@ def forward(real: Bools, start: int, kinds: Sequence[str], window: int | None) -
     for layer, kind in enumerate(kinds):
         keep = window - 1 if window and kind == SLIDING else total
         keys = fed + min(start, keep)
-        query, key = np.arange(start, total)[:, None], np.arange(total - keys, total)[None, :]
-        seen = (key <= query) & ((query - key < window) if window and kind == SLIDING else np.bool_(True))
-        readable = seen[None, None] & real[:, None, None, total - keys :]
-        calls.append(kernel_call(layer, dense_mask(readable, "float32"), rows, fed, keys))
+        rule = (sliding(window) if window and kind == SLIDING else causal) & real_keys(real)
+        readable = rule(np.arange(start, total)[:, None], np.arange(total - keys, total)[None, :])
+        calls.append(kernel_call(layer, dense_mask(readable[:, None], "float32"), rows, fed, keys))
         cache.append(CacheLayer(layer, total, min(total, keep), kind == SLIDING and window is not None, False))
     return Forward(
         start, fed, frozen(real[:, start:]), frozen(positions(real)[:, start:]), True, tuple(calls), tuple(cache)
@@ -195,7 +189,7 @@ def one_pass(
     whole = np.pad(real, ((0, 0), (0, steps)), constant_values=True)
     forwards = [forward(real, 0, kinds, window)]
     forwards += [forward(whole[:, : at + 1], at, kinds, window) for at in range(length, length + steps)]
-    fields: dict[str, Any] = {"padded": not real.all(), "streamed": False, "forwards": tuple(forwards)}
+    fields: dict[str, Any] = {"padded": not real.all(), "forwards": tuple(forwards)}
     return Pass(**({"name": name, "window": window, "prompt_length": length} | fields | changes))
 
 

@@ -89,7 +89,7 @@ def test_a_crash_knows_its_step_and_layer(patient_of: PatientOf) -> None:
     finally:
         hook.remove()
     assert run.crash is not None
-    assert (run.crash.kind, run.crash.message, run.crash.step, run.crash.total) == ("RuntimeError", "boom", 1, 7)
+    assert (run.crash.kind, run.crash.message, run.crash.step, run.crash.total) == ("RuntimeError", "boom second line", 1, 7)
     assert run.crash.layer == 2
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from gemma_doctor import evidence
-from gemma_doctor.capture import model_facts, runs
+from gemma_doctor.capture import model_facts
 from gemma_doctor.capture.passes import STEPS, Passes, Progress
 from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.evidence import Generation, PaddedBatch, TokenizerFacts, Trace, frozen
@@ -86,7 +86,8 @@ class Collector:
             step = max((crossing.window or 0) - crossing.prompt_length, 0)
             facts |= {
                 "prompt_length": crossing.prompt_length,
-                "prompt_from": self.passes.text.source,
+                "prompt_from": self.passes.text.user_source,
+                "filled_from": self.passes.text.source,
                 "generated": generated,
                 "crossed_at": step if crossing.window and generated > step else None,
             }
@@ -145,16 +146,7 @@ class Collector:
         if batch.run.crash:
             raise CouldNotLook(f"the padded batch crashed: {batch.run.crash.kind}: {batch.run.crash.message}")
         together = batch.run.logits[0].float()
-        alone = [
-            runs.reference(
-                self.patient.reduced,
-                row[None],
-                1,
-                shares_kv=self.passes.shares_kv,
-                backend=self.patient.backend,
-            )
-            for row in batch.rows
-        ]
+        alone = [self.passes.reference(row[None], 1, backend=self.patient.backend) for row in batch.rows]
         floor = max(one.floor for one in alone)
         pairs = [(row, one.logits[-1]) for row, one in zip(together, alone, strict=True)]
         return PaddedBatch(
@@ -177,8 +169,6 @@ class Collector:
         crossing = self.passes.crossing
         prompt = crossing.recorded.prompt_length
         tokens = crossing.run.tokens[0, prompt:]
-        if crossing.reference is None and crossing.run.crash is None:
-            raise CouldNotLook(crossing.why_no_reference)
         best, clear = tokens, torch.zeros_like(tokens, dtype=torch.bool)
         if crossing.reference is not None:
             logits = crossing.reference.logits[:-1]
@@ -188,12 +178,11 @@ class Collector:
         return Generation(
             window=self.patient.reduced_window,
             prompt_length=prompt,
-            asked=self.passes.asked(prompt),
             margin=self._settings.margin,
             tokens=frozen(tokens.cpu().numpy()),
             reference=frozen(best.cpu().numpy()),
             clear=frozen(clear.cpu().numpy()),
             crash=crossing.run.crash,
             pass_name=crossing.recorded.name,
-            prompt_from=self.passes.text.source,
+            no_reference=crossing.why_no_reference,
         )

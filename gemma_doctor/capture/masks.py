@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gemma_doctor.evidence import Bools, MaskFacts, frozen
+from gemma_doctor.evidence import Bools, Ints, MaskFacts, frozen
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -31,43 +31,35 @@ def mask_facts(mask: Any) -> MaskFacts | None:
 
 
 def _dense(mask: torch.Tensor) -> MaskFacts:
-    lowest = highest = None
+    highest = None
     between = nans = 0
     if mask.is_floating_point():
         blocking = torch.finfo(mask.dtype).min / 2
         readable = mask > blocking  # False for NaN
         between = int(((mask != 0) & readable).sum())
         nans = int(mask.isnan().sum())
-        if mask.numel():
-            lowest, highest = float(mask.min()), float(mask.max())
     else:
         readable = mask != 0
-        if mask.dtype != torch.bool and mask.numel():
-            lowest, highest = float(mask.min()), float(mask.max())
+    if mask.dtype != torch.bool and mask.numel():
+        highest = float(mask.max())
     cells: Bools = readable.cpu().numpy()
-    first, last, count = _extent(cells)
+    first, count = _extent(cells)
     return MaskFacts(
         form="dense",
         dtype=dtype_name(mask.dtype),
         shape=tuple(mask.shape),
         bits=frozen(np.packbits(cells, axis=-1)),
         first=frozen(first),
-        last=frozen(last),
         count=frozen(count),
-        lowest=lowest,
         highest=highest,
         between=between,
         nans=nans,
     )
 
 
-def _extent(cells: Bools) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First and last readable column and number of them, per row; -1, -1, 0 for an empty row."""
-    count = cells.sum(axis=-1, dtype=np.int64)
-    keys = cells.shape[-1]
-    if keys == 0:
-        empty = np.full(count.shape, -1, dtype=np.int64)
-        return empty, empty.copy(), count
-    first = np.where(count > 0, cells.argmax(axis=-1), -1)
-    last = np.where(count > 0, keys - 1 - cells[..., ::-1].argmax(axis=-1), -1)
-    return first.astype(np.int64), last.astype(np.int64), count
+def _extent(cells: Bools) -> tuple[Ints, Ints]:
+    """First readable column and number of them, per row; -1 and 0 for an empty row."""
+    count: Ints = cells.sum(axis=-1, dtype=np.int64)
+    if cells.shape[-1] == 0:
+        return np.full(count.shape, -1, dtype=np.int64), count
+    return np.where(count > 0, cells.argmax(axis=-1), -1).astype(np.int64), count

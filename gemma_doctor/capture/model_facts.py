@@ -34,8 +34,6 @@ def model_facts(patient: Patient) -> ModelFacts:
         norms=tuple(norms(model)),
         rotary=tuple(rotary_buffers(model)),
         causal=is_causal(model),
-        backend=patient.backend,
-        dtype=patient.dtype,
     )
 
 

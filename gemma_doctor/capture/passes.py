@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -78,13 +78,13 @@ class Passes:
         self.rotations: dict[int, LayerRotation] = {}
         self.timing: dict[str, float] = {}
         self.edge = patient.reduced_window or EDGE_WITHOUT_WINDOW
-        self.shares_kv = any(layer.shares_kv_with is not None for layer in facts.layers)
+        self._shares_kv = any(layer.shares_kv_with is not None for layer in facts.layers)
 
     def run_all(self) -> None:
         """Run what has not been run yet, in a fixed order."""
         edge, causal = self.edge, self.facts.causal
         if causal:
-            assert self.crossing
+            _ = self.crossing  # made by being asked for
             if self.text.user is not None:
                 self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
         for delta in (-1, 0, 1):
@@ -92,9 +92,8 @@ class Passes:
         self._simple("prompt 2W" if self.patient.window else f"prompt of {2 * edge}", 2 * edge)
         if causal:
             self._second_turn()
-        assert self.batch
-        if self.patient.window != self.patient.reduced_window:
-            assert self.patient.window is not None
+        _ = self.batch
+        if self.patient.window is not None and self.patient.window != self.patient.reduced_window:
             self._simple("true window", self.patient.window - BEFORE_EDGE, TRUE_WINDOW_STEPS, true_window=True)
 
     def asked(self, prompt: int) -> int:
@@ -109,28 +108,31 @@ class Passes:
         prompt = ids.shape[1]
         asked = self.asked(prompt)
         self.progress(f"long generate: {prompt} tokens, then {asked} more")
-        recorder = self._recorder(np.ones((1, prompt), dtype=bool), around=self.edge)
+        recorder = self._recorder(_all_real(ids), around=self.edge)
         started = time.perf_counter()
-        run = runs.generate(
-            self.patient.reduced, ids, asked, recorder=recorder, streamer=Heartbeat(asked, self.progress)
-        )
+        streamer = Heartbeat(asked, self.progress)
+        run = runs.generate(self.patient.reduced, ids, asked, recorder=recorder, streamer=streamer)
         self.timing["tokens_per_second"] = (run.tokens.shape[1] - prompt) / (time.perf_counter() - started)
         memory = peak_memory_mb(self.patient.device)
         if memory is not None:
             self.timing["peak_memory_mb"] = memory
-        reference, why_not = self._reference(run, asked)
+        reference, why_not = None, ""
+        if run.crash is None:
+            try:
+                reference = self.reference(run.tokens, asked + 1, layers=self._first_of_kind)
+            except CouldNotLook as error:
+                why_not = str(error)
         forwards = runs.with_key_positions(run, reference.keys) if reference else run.forwards
-        made = self._finished("long generate", run, prompt, streamed=True, forwards=forwards)
-        return Crossing(made, run, reference, why_not)
+        return Crossing(self._finished("long generate", run, prompt, forwards=forwards), run, reference, why_not)
 
-    def _reference(self, run: Run, asked: int) -> tuple[Reference | None, str]:
-        if run.crash:
-            return None, ""
-        model, layers = self.patient.reduced, self._first_of_kind
-        try:
-            return runs.reference(model, run.tokens, asked + 1, layers=layers, shares_kv=self.shares_kv), ""
-        except CouldNotLook as error:
-            return None, str(error)
+    def reference(self, tokens: torch.Tensor, last: int, **more: Any) -> Reference:
+        """The reference route over `tokens`, shape (1, T); see `runs.reference`."""
+        model = self.patient.reduced
+        return runs.reference(self._exact, model, tokens, last, shares_kv=self._shares_kv, **more)
+
+    @cached_property
+    def _exact(self) -> Any:
+        return runs.float32_copy(self.patient.reduced)
 
     @cached_property
     def batch(self) -> Batch:
@@ -148,17 +150,18 @@ class Passes:
             mask[index, where] = 1
         real: Bools = mask.bool().cpu().numpy()
         self.progress("padded batch")
-        run = self._run(ids, STEPS, self._recorder(real), mask)
+        run = self._run(self.patient.reduced, ids, STEPS, self._recorder(real), mask)
         return Batch(self._finished("padded batch", run, columns, padded=True), run, rows, real)
 
     def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> None:
         """A prompt of exactly `length` tokens, alone, and a few decode steps. Lengths the model lacks are left out."""
-        if name in self.done or length < 1 or length + steps > (self.facts.loaded.max_positions or length + steps):
+        longest = self.facts.loaded.max_positions
+        if name in self.done or length < 1 or (longest and length + steps > longest):
             return
         self.progress(f"{name}: {length:,} tokens")
         ids = self._prompt(length)
         model = self.patient.model if true_window else self.patient.reduced
-        run = self._run(ids, steps, self._recorder(np.ones((1, length), dtype=bool)), torch.ones_like(ids), model)
+        run = self._run(model, ids, steps, self._recorder(_all_real(ids)), torch.ones_like(ids))
         self._finished(name, run, length, window=self.patient.window if true_window else self.patient.reduced_window)
 
     def _second_turn(self) -> None:
@@ -167,7 +170,7 @@ class Passes:
             return
         self.progress("second turn")
         first = self._prompt(max(1, self.edge - SECOND_TURN_TOKENS + 2))
-        recorder = self._recorder(np.ones((1, first.shape[1]), dtype=bool))
+        recorder = self._recorder(_all_real(first))
         model = self.patient.reduced
         run = runs.generate(model, first, STEPS, recorder=recorder)
         if run.crash is None:
@@ -175,23 +178,24 @@ class Passes:
             run = runs.generate(model, ids, STEPS, recorder=recorder, cache=run.cache)
         self._finished("second turn", run, first.shape[1])
 
-    def _run(self, ids: torch.Tensor, steps: int, recorder: Recorder, mask: torch.Tensor, model: Any = None) -> Run:
+    def _run(self, model: Any, ids: torch.Tensor, steps: int, recorder: Recorder, mask: torch.Tensor) -> Run:
         """Generate; a model that does not generate makes one forward instead."""
-        model = self.patient.reduced if model is None else model
         if self.facts.causal:
             return runs.generate(model, ids, steps, recorder=recorder, attention_mask=mask)
         return runs.forward(model, ids, mask, recorder)
 
-    def _finished(self, name: str, run: Run, prompt: int, **more: Any) -> Pass:
+    def _finished(self, name: str, run: Run, prompt: int, **changes: Any) -> Pass:
+        """Keep a run as evidence; `changes` are fields of Pass that differ from the usual."""
         self.rotations = self.rotations or run.recorder.rotations
-        fields = {
-            "window": self.patient.reduced_window,
-            "padded": False,
-            "streamed": False,
-            "forwards": run.forwards,
-            "crash": run.crash,
-        }
-        self.done[name] = Pass(name=name, prompt_length=prompt, **(fields | more))
+        made = Pass(
+            name=name,
+            window=self.patient.reduced_window,
+            prompt_length=prompt,
+            padded=False,
+            forwards=run.forwards,
+            crash=run.crash,
+        )
+        self.done[name] = replace(made, **changes)
         return self.done[name]
 
     def _prompt(self, length: int, offset: int = 0) -> torch.Tensor:
@@ -217,6 +221,11 @@ class Passes:
         if self.patient.reduced_window is None:
             return f"prompt of {self.edge + delta}"
         return "prompt W" + (f"{delta:+d}" if delta else "")
+
+
+def _all_real(ids: torch.Tensor) -> Bools:
+    """The attention mask of prompts without pads."""
+    return np.ones(tuple(ids.shape), dtype=bool)
 
 
 def peak_memory_mb(device: str) -> float | None:

@@ -17,6 +17,7 @@ import torch
 from gemma_doctor import compat
 from gemma_doctor.capture.masks import dtype_name, mask_facts
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
+from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import Bools, Crash, Floats, Forward, Ints, KernelCall, LayerRotation, MaskFacts, frozen
 
 
@@ -58,7 +59,7 @@ class Recorder:
         fed = self._running.fed if self._running else 0
         return Crash(
             kind=type(error).__name__,
-            message=(str(error).strip().splitlines() or [""])[0],
+            message=in_one_line(error),
             step=len(self.forwards),
             total=self.total + fed,
             layer=self.layer,

@@ -15,9 +15,11 @@ from gemma_doctor import compat
 from gemma_doctor.capture.keys import recognise
 from gemma_doctor.capture.recorder import Recorder, recording
 from gemma_doctor.check import CouldNotLook
+from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import Crash, Forward
 
-# Noise floor in float32, in units of eps x max|logit|: healthy routes were seen to need up to 37 of them.
+# Noise floor in float32, in units of eps x max|logit|. Measured over all families (cached against uncached, padded
+# against alone): at most 41, and a finding needs four floors.
 FLOOR_EPS = 32
 
 
@@ -123,7 +125,7 @@ def _watched(model: Any, run: Run, work: Callable[[], None]) -> None:
 def _crash(recorder: Recorder, error: Exception) -> Crash:
     """The subject's exception as evidence; ours, and a lack of memory, are no findings about the subject."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        raise CouldNotLook(f"out of memory: {str(error).splitlines()[0]}") from error
+        raise CouldNotLook(f"out of memory: {in_one_line(error)}") from error
     raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
     if Path(__file__).parent.parent in raised_in.parents:
         raise error
@@ -131,7 +133,8 @@ def _crash(recorder: Recorder, error: Exception) -> Crash:
 
 
 def reference(
-    model: Any,
+    exact: Any,
+    deployed: Any,
     tokens: torch.Tensor,
     last: int,
     *,
@@ -142,6 +145,8 @@ def reference(
     """Run the reference route.
 
     Args:
+        exact: the model in float32.
+        deployed: the model in the subject's dtype; the same object if that is float32.
         tokens: shape (1, T).
         last: how many columns of logits to keep, from the end.
         layers: whose keys to keep.
@@ -149,22 +154,15 @@ def reference(
         backend: attention implementation; another than eager where only padding or caching is to be compared.
 
     Raises:
-        CouldNotLook: it crashed, or there is no memory for a float32 copy.
+        CouldNotLook: it crashed.
     """
-    dtype = next(model.parameters()).dtype
-    exact = model if dtype is torch.float32 else _float32_copy(model)
-    columns = tokens.shape[1]
     recorder = Recorder(
         torch.ones_like(tokens, dtype=torch.bool).cpu().numpy(), keep_keys=lambda layer, total: layer in layers
     )
     run = Run(recorder, tokens)
 
-    def plain(one: Any) -> torch.Tensor:
-        logits: torch.Tensor = one(input_ids=tokens, use_cache=shares_kv, logits_to_keep=last).logits
-        return logits[0, -last:].float()
-
     def work() -> None:
-        run.logits = (plain(exact),)
+        run.logits = (_plain_logits(exact, tokens, last, shares_kv),)
 
     # before the recorder looks for the function in use
     with compat.attention_backend_set(exact, backend):
@@ -172,17 +170,29 @@ def reference(
     if run.crash:
         raise CouldNotLook(f"the reference route fails as well: {run.crash.kind}: {run.crash.message}")
     logits = run.logits[0]
-    if dtype is torch.float32:
+    if deployed is exact:
         floor = FLOOR_EPS * torch.finfo(torch.float32).eps * float(logits.abs().max())
     else:
-        with torch.inference_mode():
-            floor = float((plain(model) - logits).abs().max())
-    keys = {layer: keys for (_, layer), keys in recorder.keys.items()}
-    assert all(len(one) == columns for one in keys.values())
-    return Reference(logits, keys, floor)
+        floor = float((_plain_logits(deployed, tokens, last, shares_kv) - logits).abs().max())
+    return Reference(logits, {layer: keys for (_, layer), keys in recorder.keys.items()}, floor)
 
 
-def _float32_copy(model: Any) -> Any:
+@torch.inference_mode()
+def _plain_logits(model: Any, tokens: torch.Tensor, last: int, use_cache: bool) -> torch.Tensor:
+    """Logits of the last columns of one forward, in float32, shape (last, vocabulary)."""
+    output = model(input_ids=tokens, use_cache=use_cache, logits_to_keep=last)
+    logits: torch.Tensor = output.logits[0, -last:].float()
+    return logits
+
+
+def float32_copy(model: Any) -> Any:
+    """The model itself if it is in float32, else a copy of it.
+
+    Raises:
+        CouldNotLook: there is no memory for one.
+    """
+    if next(model.parameters()).dtype is torch.float32:
+        return model
     try:
         return copy.deepcopy(model).float()
     except (MemoryError, torch.OutOfMemoryError) as error:

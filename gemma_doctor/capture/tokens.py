@@ -19,8 +19,9 @@ class Tokens:
     """Supplies prompts for one patient.
 
     Attributes:
-        user: ids of the user's prompt, shape (n,), None if there is none.
-        source: where the text of `exact` comes from, in words.
+        user: ids that stand for the user's prompt, shape (n,), None if there is none.
+        user_source: where they come from, in words.
+        source: where the rest comes from, in words.
 
     Raises:
         DoctorError: the prompt is empty, longer than the model's positions, or cannot be tokenised.
@@ -30,26 +31,24 @@ class Tokens:
         self._tokenizer = patient.tokenizer
         self._config = patient.model.config.get_text_config()
         self._seed = seed
-        self.source = prompts.SOURCE if self._tokenizer else f"random ids (seed {seed})"
-        self.user = None if prompt is None else self._encode_user(prompt)
-        if self.user is not None:
-            self.source = f"the given prompt, filled up with {self.source}"
         self._filler = torch.empty(0, dtype=torch.long)
+        self.source = prompts.SOURCE if self._tokenizer else f"random ids (seed {seed})"
+        self.user, self.user_source = self._user_ids(prompt) if prompt is not None else (None, self.source)
 
-    def _encode_user(self, prompt: str) -> torch.Tensor:
+    def _user_ids(self, prompt: str) -> tuple[torch.Tensor, str]:
         if not prompt.strip():
             raise DoctorError("the prompt is empty", "give text with --prompt or --prompt-file, or leave both out")
         if self._tokenizer is None:
-            # A bare config has no vocabulary to read the text with: only its length can be kept, roughly.
-            self.source = f"random ids in the prompt's place ({self.source}): the subject has no tokenizer"
-            return self._random(max(1, len(prompt.split())), self._seed + 1)
+            # without a vocabulary only the prompt's length can be kept, and that roughly
+            words = self._random(len(prompt.split()), self._seed + 1)
+            return words, f"random ids, one a word of the given prompt (no tokenizer, seed {self._seed})"
         ids = self._encode(prompt)
-        limit = getattr(self._config, "max_position_embeddings", None)
-        if limit and len(ids) > limit:
+        limit = self._config.max_position_embeddings
+        if len(ids) > limit:
             raise DoctorError(
                 f"the prompt has {len(ids):,} tokens, the model has {limit:,} positions", "give a shorter prompt"
             )
-        return ids
+        return ids, "the given prompt"
 
     def _encode(self, text: str) -> torch.Tensor:
         assert self._tokenizer is not None
@@ -59,7 +58,8 @@ class Tokens:
         """Exactly `length` ids, shape (length,): the user's prompt first if there is one, then filler.
 
         Args:
-            offset: where in the filler to begin, so that the rows of a batch differ.
+            length: how many.
+            offset: where in the filler to begin, so that the rows of a batch differ; such rows are all filler.
         """
         head = self._filling(1)[:1] if self.user is None or offset else self.user[:length]
         return torch.cat([head, self._filling(1 + offset + length)[1 + offset :]])[:length]
@@ -70,7 +70,8 @@ class Tokens:
             if self._tokenizer is None:
                 self._filler = self._random(max(4096, 2 * length), self._seed)
             else:
-                self._filler = self._encode(prompts.english(CHARACTERS_A_TOKEN * length))
+                text = self._encode(prompts.english(CHARACTERS_A_TOKEN * length))
+                self._filler = text.repeat(-(-length // len(text)))
         return self._filler
 
     def _random(self, length: int, seed: int) -> torch.Tensor:

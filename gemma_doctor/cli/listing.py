@@ -10,20 +10,13 @@ from gemma_doctor.cli.table import table
 if TYPE_CHECKING:  # its evidence needs numpy, and --help does not
     from gemma_doctor.check import Check
 
-WORDS = {
-    "Config": "config",
-    "TokenizerFacts": "tokenizer",
-    "ModelFacts": "model",
-    "Trace": "running model",
-    "PaddedBatch": "running model",
-    "Generation": "running model",
-}
-
 
 def needs(check: Check) -> str:
     """What a check needs, in words; what it can do without, in brackets."""
-    needed = dict.fromkeys(WORDS[need.type.__name__] for need in check.needs if not need.optional)
-    useful = dict.fromkeys(WORDS[need.type.__name__] for need in check.needs if need.optional)
+    from gemma_doctor.check import EVIDENCE_TYPES
+
+    needed = dict.fromkeys(EVIDENCE_TYPES[need.type] for need in check.needs if not need.optional)
+    useful = dict.fromkeys(EVIDENCE_TYPES[need.type] for need in check.needs if need.optional)
     more = ", ".join(word for word in useful if word not in needed)
     return " ".join(part for part in (", ".join(needed), f"[{more}]" if more else "") if part)
 

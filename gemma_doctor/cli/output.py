@@ -63,14 +63,14 @@ class Destination:
     """Stdout or a file. A file is made before the run, beside its final place, and moved there when it is complete.
 
     Args:
-        output: the path that --output names, None or "-" for stdout.
+        output: the path that --output names, None for stdout.
 
     Raises:
         DoctorError: on entering, the file cannot be written.
     """
 
     def __init__(self, output: str | None) -> None:
-        self.path = Path(output).expanduser().resolve() if output not in (None, "-") else None
+        self.path = Path(output).expanduser().resolve() if output is not None else None
         self.shown = output
         self.draft: Path | None = None
 

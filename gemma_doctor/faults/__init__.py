@@ -11,7 +11,9 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from gemma_doctor.capture.model_facts import attention_modules
 from gemma_doctor.loading import Patient
 
 Inject = Callable[[Patient], AbstractContextManager[None]]
@@ -47,6 +49,11 @@ def fault(
         return Fault(generator.__name__.replace("_", "-"), caught_by, contextmanager(generator), why_not)
 
     return make
+
+
+def attention_of(patient: Patient) -> list[Any]:
+    """All attention modules of a patient's text decoders."""
+    return [module for model in patient.models for module in attention_modules(model).values()]
 
 
 def all_faults() -> dict[str, Fault]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from gemma_doctor.faults import fault
-from gemma_doctor.hooks import attention_of, hooked
+from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.faults import attention_of, fault
 from gemma_doctor.loading import Patient
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults import fault
-from gemma_doctor.hooks import hooked, text_decoders
 from gemma_doctor.loading import Patient
 
 
@@ -23,5 +24,5 @@ def positions_reset_at_decode(patient: Patient) -> Iterator[None]:
             kwargs["position_ids"] = torch.zeros(fed.shape[:2], dtype=torch.long, device=fed.device)
         return args, kwargs
 
-    with hooked(text_decoders(patient), reset):
+    with hooked([text_decoder(model) for model in patient.models], reset):
         yield

@@ -94,9 +94,7 @@ def _window(facts: evidence.ConfigFacts) -> str:
         return "not written"
     if facts.window.value is None:
         return "none"
-    if facts.window_switch is not None and facts.window_switch.value is False:
-        return f"{facts.window.value} (off)"
-    return str(facts.window.value)
+    return f"{facts.window.value}{' (off)' if facts.switched_off else ''}"
 
 
 def _pattern(kinds: tuple[str, ...] | None) -> str:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from gemma_doctor.finding import Finding, Outcome, Report, Severity
-
-
-def counted(number: int, word: str) -> str:
-    """ "1 cause", "2 causes"."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+from gemma_doctor.finding import Finding, Outcome, Report, Severity, counted
 
 
 def warnings(report: Report) -> tuple[Finding, ...]:

@@ -1,0 +1,78 @@
+"""Key-value caches: what they hold, how they are handed over, and one fault that only their layers can have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gemma_doctor.evidence import CacheLayer
+
+
+def is_cache(candidate: object) -> bool:
+    from transformers.cache_utils import Cache
+
+    return isinstance(candidate, Cache)
+
+
+def cache_layers(cache: Any) -> tuple[CacheLayer, ...]:
+    """What every layer of a cache has seen and holds.
+
+    Caches are lists of layer objects since 4.54; before, two lists of tensors. The fixed-size caches of those days
+    have no cumulative length (they count the non-zero slots of layer 0), so `seen` is None there.
+    """
+    layers = getattr(cache, "layers", None)
+    if layers is not None:
+        return tuple(_cache_layer(index, layer) for index, layer in enumerate(layers) if layer.keys is not None)
+    fixed = hasattr(cache, "max_cache_len")
+    sliding = getattr(cache, "is_sliding", None)
+    return tuple(
+        CacheLayer(
+            layer=index,
+            seen=None if fixed else int(cache.get_seq_length(index)),
+            stored=int(keys.shape[-2]),
+            sliding=bool(sliding[index]) if sliding is not None else False,
+            static=fixed,
+        )
+        for index, keys in enumerate(cache.key_cache)
+        if keys.numel()
+    )
+
+
+def _cache_layer(index: int, layer: Any) -> CacheLayer:
+    return CacheLayer(
+        layer=index,
+        seen=int(layer.get_seq_length()),
+        stored=int(layer.keys.shape[-2]),
+        sliding=bool(getattr(layer, "is_sliding", False)),
+        static=hasattr(layer, "max_cache_len"),
+        recording=bool(getattr(layer, "record_past", False)),
+    )
+
+
+def cache_argument(cache: Any) -> dict[str, Any]:
+    """The keyword under which `generate` and `forward` take a cache: `cache` since 5.2x, `past_key_values` before."""
+    return {cache_keyword(): cache}
+
+
+def returned_cache(output: Any) -> Any:
+    """The cache in a model's or generate's output."""
+    return getattr(output, cache_keyword())
+
+
+def cache_keyword() -> str:
+    from transformers.modeling_outputs import CausalLMOutputWithPast
+
+    return "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
+
+
+def why_no_cache_layers() -> str:
+    """Why caches have no layer objects in this release; "" if they have."""
+    from transformers import cache_utils
+
+    return "" if hasattr(cache_utils, "CacheLayerMixin") else "caches have no layer objects before transformers 4.54"
+
+
+def report_one_less(layer: Any) -> None:
+    """Let one cache layer report one token less than it has seen."""
+    if "get_seq_length" not in vars(layer):
+        seen = layer.get_seq_length
+        layer.get_seq_length = lambda *args: max(seen(*args) - 1, 0)

@@ -1,0 +1,41 @@
+"""Forwards and generation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from gemma_doctor.compat.caches import cache_argument
+
+
+def logits_argument(last: int) -> dict[str, Any]:
+    """The keyword under which a forward takes how many columns' logits it keeps: `num_logits_to_keep` before 4.50."""
+    return {"logits_to_keep": last}
+
+
+def generate(
+    model: Any, ids: Any, attention_mask: Any, new_tokens: int, *, cache: Any = None, streamer: Any = None
+) -> Any:
+    """Greedy generation of exactly `new_tokens` tokens with the subject's own generation settings otherwise.
+
+    End tokens are suppressed, sampling is off, raw next-token logits and the cache are returned.
+
+    Args:
+        ids, attention_mask: shape (b, columns), the tokens already in `cache` included.
+        cache: a cache returned earlier, else None.
+        streamer: an object with put() and end().
+    """
+    config = copy.deepcopy(model.generation_config)
+    config.do_sample = False
+    config.temperature, config.top_p, config.top_k = 1.0, 1.0, 50
+    config.max_new_tokens = config.min_new_tokens = new_tokens
+    config.max_length = None
+    config.use_cache = True
+    config.return_dict_in_generate = config.output_logits = True
+    if config.pad_token_id is None:
+        config.pad_token_id = 0
+    extra: dict[str, Any] = {}
+    if cache is not None:
+        extra = cache_argument(cache)
+        config.cache_implementation = None  # both together are refused
+    return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
