@@ -109,28 +109,22 @@ def judge(check_id: str, group: str, look: Callable[[], Iterable[Finding | Exami
     said: list[Finding | Examined] = []
     gave_up: NotApplicable | CouldNotLook | None = None
 
-    def without(outcome: Outcome, reason: str) -> CheckResult:
-        return CheckResult(check=check_id, group=group, outcome=outcome, reason=reason)
-
     try:
         said.extend(look())
     except (NotApplicable, CouldNotLook) as error:
         gave_up = error
     findings = tuple(replace(item, check=check_id) for item in said if isinstance(item, Finding))
     examined = next((item for item in said if isinstance(item, Examined)), None)
-    if gave_up is not None and not findings:
+    outcome, reason = Outcome.PASS, ""
+    if any(finding.severity > Severity.NOTE for finding in findings):
+        outcome = Outcome.FAIL
+    elif gave_up is not None:
         outcome = Outcome.NOT_APPLICABLE if isinstance(gave_up, NotApplicable) else Outcome.SKIPPED
-        return without(outcome, str(gave_up))
-    if not findings and (examined is None or not examined.count):
-        return without(Outcome.SKIPPED, examined.sentence if examined else "it looked at nothing")
-    failed = any(finding.severity > Severity.NOTE for finding in findings)
+        reason = str(gave_up)
+    elif examined is None or not examined.count:
+        outcome, reason = Outcome.SKIPPED, examined.sentence if examined else "it looked at nothing"
     return CheckResult(
-        check=check_id,
-        group=group,
-        outcome=Outcome.FAIL if failed else Outcome.PASS,
-        findings=findings,
-        examined=examined,
-        reason=str(gave_up or ""),
+        check=check_id, group=group, outcome=outcome, findings=findings, examined=examined, reason=reason
     )
 
 

@@ -11,10 +11,10 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from gemma_doctor.errors import DoctorError, in_one_line
+from gemma_doctor.errors import DoctorError, in_one_line, one_line
+from gemma_doctor.settings import Progress
 
 PRESET = "gemma-3-270m"
 ARCHITECTURE = "gemma3"
@@ -47,7 +47,7 @@ def target() -> Path:
     return cache_root() / f"{PRESET}-{SHA256[:12]}-transformers-{compat.release()}"
 
 
-def folder(progress: Callable[[str], None]) -> Path:
+def folder(progress: Progress) -> Path:
     """The folder with the float32 model and its tokenizer, made at the first call (about a minute).
 
     It appears whole or not at all: it is made beside its place, then renamed.
@@ -62,22 +62,18 @@ def folder(progress: Callable[[str], None]) -> Path:
         return place
     if not compat.reads_gguf(ARCHITECTURE):
         raise DoctorError(
-            f"transformers {compat.release()} cannot read the packaged {PRESET}", "pip install 'transformers>=4.52'"
+            f"transformers {compat.release()} cannot read the packaged {PRESET}",
+            f"pip install 'transformers>={compat.FIRST_GGUF_RELEASE[ARCHITECTURE]}'",
         )
     progress(f"dequantising the packaged {PRESET} into {place} (once, about a minute)")
-    try:
+    # safetensors reports a full disk with an exception of its own
+    with one_line(f"{place}: cannot be written", "set GEMMA_DOCTOR_CACHE to a folder with 2 GB free"):
         place.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(place.parent)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=PART, ignore_cleanup_errors=True) as scratch:
             made = Path(scratch) / "made"
             _dequantise(_assembled(Path(scratch)), made)
             _publish(made, place)
-    except DoctorError:
-        raise
-    except Exception as error:  # safetensors reports a full disk with an exception of its own
-        raise DoctorError(
-            f"{place}: cannot be written: {in_one_line(error)}", "set GEMMA_DOCTOR_CACHE to a folder with 2 GB free"
-        ) from error
     return place
 
 
@@ -113,15 +109,11 @@ def _dequantise(gguf: Path, made: Path) -> None:
 
     from gemma_doctor import compat
 
-    try:
+    refused = f"transformers {compat.release()} cannot read the packaged {PRESET}"
+    with one_line(refused, "pip install -U transformers"):
         arguments = compat.dequantising()
         model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, **arguments)
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    except Exception as error:  # the library raises whatever it likes
-        raise DoctorError(
-            f"transformers {compat.release()} cannot read the packaged {PRESET}: {in_one_line(error)}",
-            "pip install -U transformers",
-        ) from error
     model.save_pretrained(made)
     tokenizer.save_pretrained(made)
 

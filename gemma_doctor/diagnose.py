@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,11 +12,9 @@ from gemma_doctor.check import GROUPS, Check, CouldNotLook, NotApplicable, judge
 from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
 from gemma_doctor.evidence import Config
 from gemma_doctor.facts import report_facts
-from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Report, Severity
-from gemma_doctor.settings import Settings
+from gemma_doctor.finding import CheckResult, Finding, Outcome, Report, Severity
+from gemma_doctor.settings import Progress, Settings
 from gemma_doctor.subject import resolve
-
-Progress = Callable[[str], None]
 
 
 class Source(Protocol):
@@ -82,7 +80,7 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
     )
     phases |= report.timing.get("phases", {})
     timing = {**report.timing, "total": time.perf_counter() - started, "phases": phases}
-    return replace(report, exit_code=exit_code(report, settings, stopped), timing=timing)
+    return replace(report, exit_code=exit_code(report, settings, checks, stopped), timing=timing)
 
 
 def chosen_checks(settings: Settings) -> tuple[Check, ...]:
@@ -173,14 +171,19 @@ def triage(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[Che
     return tuple(replace(one, findings=tuple(explained(item) for item in one.findings)) for one in results)
 
 
-def exit_code(report: Report, settings: Settings, stopped: BaseException | None) -> int:
+def exit_code(report: Report, settings: Settings, checks: Sequence[Check], stopped: BaseException | None) -> int:
     """130 interrupted > 2 could not examine > 1 findings at or above --fail-on > 0."""
     if isinstance(stopped, KeyboardInterrupt):
         return 130
     skipped = {one.check for one in report.results if one.outcome is Outcome.SKIPPED}
-    required = registry.expand(settings.require, registry.built_in(), "--require")
-    ran = report.count(Outcome.PASS) + report.count(Outcome.FAIL)
-    if stopped or report.count(Outcome.ERROR) or not ran or (skipped and settings.strict_skips) or skipped & required:
+    required = {one.id for one in checks if {one.id, one.group} & set(settings.require)}
+    if (
+        stopped
+        or report.count(Outcome.ERROR)
+        or not report.looked
+        or (skipped and settings.strict_skips)
+        or skipped & required
+    ):
         return 2
     if settings.fail_on is not None and any(item.severity >= settings.fail_on for item in report.findings):
         return 1

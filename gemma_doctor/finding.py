@@ -141,7 +141,7 @@ class Sighting:
 
     def finding(self, title: str, severity: Severity, do: str, **more: Any) -> Finding:
         """As one finding; `more` are further fields of it, or what to say instead of what the first place showed."""
-        seen = {"observed": self.observed, "expected": self.expected, "where": self.where}
+        seen: dict[str, Any] = {"observed": self.observed, "expected": self.expected, "where": self.where}
         return Finding(title=title, severity=severity, do=do, **(seen | more))
 
 

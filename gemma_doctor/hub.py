@@ -6,10 +6,11 @@ import os
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from gemma_doctor.errors import DoctorError, in_one_line
+from gemma_doctor.errors import DoctorError, one_line
+from gemma_doctor.settings import Progress
 
 PROBE_SECONDS = 3.0
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -23,7 +24,7 @@ REFUSALS = {
 
 
 def cached(repository: str) -> Path | None:
-    """The newest snapshot folder of a repository in the local hub cache, None if its config.json is not there."""
+    """The snapshot folder of a repository's branch `main` in the local hub cache, None if it holds no config.json."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repository, "config.json")
@@ -55,13 +56,11 @@ def fetch_config(repository: str) -> Path:
     """
     from huggingface_hub import hf_hub_download
 
-    def bring() -> Path:
+    with _download(repository):
         return Path(hf_hub_download(repository, "config.json", endpoint=_endpoint())).parent
 
-    return _downloaded(repository, bring)
 
-
-def fetch_weights(repository: str, progress: Callable[[str], None]) -> Path:
+def fetch_weights(repository: str, progress: Progress) -> Path:
     """Bring safetensors weights and the tokenizer into the local hub cache, after saying how much that is.
 
     Raises:
@@ -73,7 +72,7 @@ def fetch_weights(repository: str, progress: Callable[[str], None]) -> Path:
     if problem:
         raise DoctorError(f"{repository}: its weights are not on this machine, and {problem}", SKELETON_WILL_DO)
 
-    def bring() -> Path:
+    with _download(repository):
         files = HfApi(endpoint=_endpoint()).model_info(repository, files_metadata=True).siblings or []
         size = sum(one.size or 0 for one in files if one.rfilename.endswith(".safetensors"))
         if not size:
@@ -85,16 +84,10 @@ def fetch_weights(repository: str, progress: Callable[[str], None]) -> Path:
         patterns = [*SMALL_FILES, *WEIGHT_FILES]
         return Path(snapshot_download(repository, allow_patterns=patterns, endpoint=_endpoint()))
 
-    return _downloaded(repository, bring)
 
-
-def _downloaded(repository: str, bring: Callable[[], Path]) -> Path:
-    try:
-        return bring()
-    except DoctorError:
-        raise
-    except Exception as error:  # the hub's client passes on whatever its HTTP library raises
-        raise DoctorError(f"{repository}: the download failed: {in_one_line(error)}", "try again later") from error
+def _download(repository: str) -> AbstractContextManager[None]:
+    """The hub's client passes on whatever its HTTP library raises."""
+    return one_line(f"{repository}: the download failed", "try again later")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

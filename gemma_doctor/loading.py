@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gemma_doctor import compat, demo, hub, skeleton
-from gemma_doctor.errors import DoctorError, in_one_line
+from gemma_doctor.errors import DoctorError, in_one_line, one_line
 from gemma_doctor.published import text_part
-from gemma_doctor.settings import Settings
-from gemma_doctor.subject import Subject, has_safetensors
+from gemma_doctor.settings import Progress, Settings
+from gemma_doctor.subject import Subject, has_safetensors, skeleton_remark
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
 NO_WEIGHTS_NEEDED = "--weights skeleton examines the configuration without them"
@@ -54,11 +54,8 @@ class Patient:
         return (self.model,) if self.reduced is self.model else (self.model, self.reduced)
 
 
-def admit(subject: Subject, settings: Settings, progress: Callable[[str], None]) -> Patient:
+def admit(subject: Subject, settings: Settings, progress: Progress) -> Patient:
     """Put a subject's models in memory.
-
-    Args:
-        progress: takes one line about what will take long.
 
     Raises:
         DoctorError: the library does not know the family, refuses the configuration or the attention implementation,
@@ -67,15 +64,14 @@ def admit(subject: Subject, settings: Settings, progress: Callable[[str], None])
     _progress_bars_only_on_a_terminal()
     import torch
 
+    from gemma_doctor.capture.masks import dtype_name
+
     torch.manual_seed(settings.seed)
     device = _device(settings.device)
     _require_backend(settings.attn_implementation)
     _require_decoder(subject)
     subject, folder = _folder(subject, settings, progress)
-    model, reduced, cut = _models(subject, folder, settings)
-    with _refusals(subject, f"cannot be moved to {device}", "--device cpu"):
-        model.to(device)
-        reduced.to(device)
+    model, reduced, cut = _models(subject, folder, settings, device)
     tokenizer, remark = _tokenizer(folder)
     parameter = next(model.parameters())
     return Patient(
@@ -83,21 +79,27 @@ def admit(subject: Subject, settings: Settings, progress: Callable[[str], None])
         model=model,
         reduced=reduced,
         tokenizer=tokenizer,
-        window=compat.window(model.config.get_text_config()),
-        reduced_window=compat.window(reduced.config.get_text_config()),
+        window=compat.window(compat.text_config(model)),
+        reduced_window=compat.window(compat.text_config(reduced)),
         padding_side=tokenizer.padding_side if tokenizer is not None else "left",
         cut=cut,
-        dtype=str(parameter.dtype).removeprefix("torch."),
+        dtype=dtype_name(parameter.dtype),
         device=str(parameter.device),
         backend=compat.attention_backend(model),
     )
 
 
-def _models(subject: Subject, folder: Path | None, settings: Settings) -> tuple[Any, Any, str]:
+def _models(subject: Subject, folder: Path | None, settings: Settings, device: str) -> tuple[Any, Any, str]:
+    """The model, its twin at the reduced window, and what was cut; on the device."""
     if subject.weights == "real" and folder is not None:
-        model = _real_model(subject, folder, settings)
-        return model, model, ""
-    return skeleton.build(subject, settings)
+        model = reduced = _real_model(subject, folder, settings)
+        cut = ""
+    else:
+        model, reduced, cut = skeleton.build(subject, settings)
+    with _refusals(subject, f"cannot be moved to {device}", "--device cpu"):
+        model.to(device)
+        reduced.to(device)
+    return model, reduced, cut
 
 
 def _progress_bars_only_on_a_terminal() -> None:
@@ -148,14 +150,14 @@ def _require_decoder(subject: Subject) -> None:
     part = text.get("model_type") or whole
     for model_type in dict.fromkeys((whole, part)):
         compat.require_family(model_type, brings_code="auto_map" in subject.published)
-    if compat.auto_class(whole) is None and compat.auto_class(part) is None:
+    if compat.loader_for(subject.published) is None:
         raise DoctorError(
             f"not a decoder that this tool examines: transformers has no language model for {whole!r}",
             "gemma-doctor presets lists models that are",
         )
 
 
-def _folder(subject: Subject, settings: Settings, progress: Callable[[str], None]) -> tuple[Subject, Path | None]:
+def _folder(subject: Subject, settings: Settings, progress: Progress) -> tuple[Subject, Path | None]:
     """Where weights and tokenizer lie, after making or downloading what is missing.
 
     The demo falls back to its skeleton where a release cannot read the packaged file, unless real weights are demanded.
@@ -166,7 +168,7 @@ def _folder(subject: Subject, settings: Settings, progress: Callable[[str], None
         except DoctorError as error:
             if settings.weights == "real":
                 raise
-            remark = f"SKELETON: random weights ({error.message}); to get real ones: {error.hint}"
+            remark = skeleton_remark(error.message, error.hint)
             return replace(subject, weights="skeleton", demo=False, remarks=(*subject.remarks, remark)), None
     if subject.weights == "real" and subject.folder is not None and not has_safetensors(subject.folder):
         return subject, hub.fetch_weights(subject.name, progress)
@@ -181,7 +183,7 @@ def _real_model(subject: Subject, folder: Path, settings: Settings) -> Any:
     arguments = compat.dtype_argument(dtype)
     if settings.attn_implementation:
         arguments["attn_implementation"] = settings.attn_implementation
-    loader = compat.auto_class(subject.published["model_type"])
+    loader = compat.loader_for(subject.published)
     with _refusals(subject, "the model cannot be loaded", NO_WEIGHTS_NEEDED):
         if subject.demo or subject.overridden:  # the configuration is not the one that lies beside the weights
             arguments["config"] = compat.whole_config(subject.published)
@@ -232,12 +234,12 @@ def _tokenizer(folder: Path | None) -> tuple[Any | None, str]:
 
 @contextmanager
 def _refusals(subject: Subject, what: str, hint: str) -> Iterator[None]:
-    """Whatever the library raises becomes one line."""
+    """Whatever the library raises becomes one line; a lack of memory has a hint of its own."""
     import torch
 
-    try:
-        yield
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise DoctorError(f"{subject.name}: {what}: out of memory", "--dtype bfloat16 takes half as much") from error
-    except Exception as error:
-        raise DoctorError(f"{subject.name}: {what}: {in_one_line(error)}", hint) from error
+    what = f"{subject.name}: {what}"
+    with one_line(what, hint):
+        try:
+            yield
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise DoctorError(f"{what}: out of memory", "--dtype bfloat16 takes half as much") from error

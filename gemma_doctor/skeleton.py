@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemma_doctor import compat
-from gemma_doctor.errors import DoctorError, in_one_line
-from gemma_doctor.published import text_part
+from gemma_doctor.errors import one_line
+from gemma_doctor.published import special_ids, text_part
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,10 @@ def build(subject: Subject, settings: Settings) -> tuple[Any, Any, str]:
         DoctorError: the installed transformers does not know the family, or refuses the configuration or the attention
             implementation.
     """
-    try:
+    hint = "leave --attn-implementation to the library"
+    if not settings.attn_implementation:
+        hint = "gemma-doctor check --static looks at the file alone"
+    with one_line(f"{subject.name}: transformers {compat.release()} cannot build this model", hint):
         text, full = _published_text(subject.published)
         cut = cut_mapping(text, full)
         model = reduced = _new_model(full.model_type, cut, settings)
@@ -52,14 +55,6 @@ def build(subject: Subject, settings: Settings) -> tuple[Any, Any, str]:
             reduced = _new_model(full.model_type, {**cut, "sliding_window": REDUCED_WINDOW}, settings)
             reduced.load_state_dict(model.state_dict(), assign=True)
             reduced.requires_grad_(False)
-    except DoctorError:
-        raise
-    except Exception as error:  # the library's validators and constructors raise whatever they like
-        hint = "gemma-doctor check --static looks at the file alone"
-        raise DoctorError(
-            f"{subject.name}: transformers {compat.release()} cannot build this model: {in_one_line(error)}",
-            "leave --attn-implementation to the library" if settings.attn_implementation else hint,
-        ) from error
     return model, reduced, _in_words(full, model.config)
 
 
@@ -67,20 +62,19 @@ def cut_mapping(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
     """The text part as published, with fewer layers, heads, experts and ids, and smaller widths.
 
     Args:
-        text: the published text mapping.
+        text: the text mapping as published, without what a skeleton has no use for.
         full: the config object that the library makes of it.
     """
     kinds = compat.layer_kinds(full)
     kept = kept_layers(kinds, _shared(full))
     divisor = _head_divisor(text, full)
-    cut = {key: value for key, value in text.items() if key not in NOT_FOR_THE_SKELETON}
-    cut |= _cut_layers(cut, full, kept)
+    cut = {**text, **_cut_layers(text, full, kept)}
     cut |= _cut_heads(cut, full, divisor)
     cut |= _cut_widths(cut, full, full.num_attention_heads // divisor)
     cut |= _cut_vocabulary(text, full)
     cut["tie_word_embeddings"] = False  # tied, the top token is the token just read, and nothing ever flips
 
-    config = compat.text_config(full.model_type, cut)
+    config = compat.new_text_config(full.model_type, cut)
     if compat.head_dim(config) != compat.head_dim(full):  # the class derives it, whatever the file says
         cut["hidden_size"] = config.num_attention_heads * compat.head_dim(full)
     if compat.layer_kinds(config) != tuple(kinds[index] for index in kept):  # no period, so the class derives others
@@ -106,20 +100,20 @@ def _shared(config: Any) -> int:
     return getattr(config, "num_kv_shared_layers", None) or 0
 
 
-def _cut_layers(cut: Mapping[str, Any], full: Any, kept: Sequence[int]) -> dict[str, Any]:
+def _cut_layers(text: Mapping[str, Any], full: Any, kept: Sequence[int]) -> dict[str, Any]:
     layers = full.num_hidden_layers
     changed: dict[str, Any] = {
         key: [value[index] for index in kept]
-        for key, value in cut.items()
+        for key, value in text.items()
         if isinstance(value, list) and len(value) == layers and "token" not in key
     }
     changed["num_hidden_layers"] = len(kept)
     if _shared(full):
         changed["num_kv_shared_layers"] = sum(index >= layers - _shared(full) for index in kept)
-    if "max_window_layers" in cut:
-        changed["max_window_layers"] = sum(index < cut["max_window_layers"] for index in kept)
-    if "per_layer_config" in cut:
-        by_index = {int(index): values for index, values in cut["per_layer_config"].items()}
+    if "max_window_layers" in text:
+        changed["max_window_layers"] = sum(index < text["max_window_layers"] for index in kept)
+    if "per_layer_config" in text:
+        by_index = {int(index): values for index, values in text["per_layer_config"].items()}
         changed["per_layer_config"] = {new: by_index[old] for new, old in enumerate(kept) if old in by_index}
     return changed
 
@@ -129,9 +123,10 @@ def _head_divisor(text: Mapping[str, Any], full: Any) -> int:
     kinds = [text, *text.get("per_layer_config", {}).values()]
     counts = {kind.get(key) for kind in kinds for key in KV_HEADS} | {compat.base_value(full, KV_HEADS[0])}
     largest = math.gcd(full.num_attention_heads, *(count for count in counts if count))
+    two_kv_heads = largest % 2 == 0
     heads = 2 * full.num_attention_heads // largest
-    window = compat.window(full) or REDUCED_WINDOW
-    return largest // 2 if largest % 2 == 0 and heads <= MOST_HEADS and heads * window**2 <= MOST_SCORES else largest
+    affordable = heads <= MOST_HEADS and heads * (compat.window(full) or REDUCED_WINDOW) ** 2 <= MOST_SCORES
+    return largest // 2 if two_kv_heads and affordable else largest
 
 
 def _cut_heads(cut: Mapping[str, Any], full: Any, divisor: int) -> dict[str, Any]:
@@ -166,28 +161,27 @@ def _cut_vocabulary(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
     changed: dict[str, Any] = {"vocab_size": size}
     if getattr(full, "vocab_size_per_layer_input", None) is not None:
         changed["vocab_size_per_layer_input"] = min(full.vocab_size_per_layer_input, size)
-    special = {key: getattr(full, key, None) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    special |= {key: value for key, value in text.items() if key.endswith(("_token_id", "_token_index"))}
-    flat = {one for value in special.values() for one in (value if isinstance(value, list) else [value])}
-    beyond = sorted(one for one in flat if isinstance(one, int) and one >= size)
-    new_ids = dict(zip(beyond, (new for new in reversed(range(size)) if new not in flat), strict=False))
-    for key, value in special.items():
-        if isinstance(value, list):
-            changed[key] = [new_ids.get(one, one) for one in value]
-        elif value is not None:
-            changed[key] = new_ids.get(value, value)
+    named: dict[str, Any] = {key: getattr(full, key, None) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    named |= text
+    special = special_ids(named)
+    beyond = sorted(one for one in special if one >= size)
+    new_ids = dict(zip(beyond, (new for new in reversed(range(size)) if new not in special), strict=False))
+    for key, value in named.items():
+        if special_ids({key: value}):
+            listed = isinstance(value, list)
+            changed[key] = [new_ids.get(one, one) for one in value] if listed else new_ids.get(value, value)
     return changed
 
 
 def _published_text(published: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """The text part as published, and the config object that the library makes of it."""
+    """The text part as published, but for what is not for a skeleton, and the config object made of it."""
     text, _ = text_part(published)
     model_type = text.get("model_type")
     if not model_type:
         compat.require_family(published["model_type"])
         model_type = compat.whole_config(published).get_text_config().model_type
-    readable = {key: value for key, value in text.items() if key not in NOT_FOR_THE_SKELETON}
-    return text, compat.text_config(model_type, readable)
+    text = {key: value for key, value in text.items() if key not in NOT_FOR_THE_SKELETON}
+    return text, compat.new_text_config(model_type, text)
 
 
 def _published_window(text: Mapping[str, Any], full: Any) -> int | None:
@@ -202,7 +196,7 @@ def _new_model(model_type: str, mapping: Mapping[str, Any], settings: Settings) 
 
     chosen = {"attn_implementation": settings.attn_implementation} if settings.attn_implementation else {}
     with torch.random.fork_rng(devices=[]):
-        model = AutoModelForCausalLM.from_config(compat.text_config(model_type, mapping), **chosen)
+        model = AutoModelForCausalLM.from_config(compat.new_text_config(model_type, mapping), **chosen)
     return model.float().eval().requires_grad_(False)
 
 

@@ -119,6 +119,11 @@ def has_safetensors(folder: Path) -> bool:
     return any((folder / name).is_file() for name in SAFETENSORS)
 
 
+def skeleton_remark(why: str, get: str) -> str:
+    """The headline of a skeleton that nobody asked for: why it is one, and what would get the real weights."""
+    return f"SKELETON: random weights ({why}); to get real ones: {get}"
+
+
 def _locate(name: str, explicit: bool) -> _Source:
     path = Path(name).expanduser()
     if explicit and (path / "config.json").is_file():  # even if a preset has that name: so does the library
@@ -196,7 +201,7 @@ def _weights(source: _Source, settings: Settings, has_demo: bool) -> tuple[str, 
         return "real", ""  # will be downloaded
     if settings.weights == "real":
         raise DoctorError(f"--weights real: {source.name}: {why}", get)
-    return "skeleton", f"SKELETON: random weights ({why}); to get real ones: {get}"
+    return "skeleton", skeleton_remark(why, get)
 
 
 def _missing_weights(source: _Source, has_demo: bool) -> tuple[str, str]:

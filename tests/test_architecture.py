@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,9 +58,10 @@ def test_reports_and_capture_do_not_know_each_other(path: Path) -> None:
 
 
 def test_only_compat_asks_for_the_release() -> None:
-    for path in (ROOT / "gemma_doctor").rglob("*.py"):
-        if path.name != "compat.py" and "checks" not in path.parts:
-            assert "transformers.__version__" not in path.read_text(encoding="utf-8"), path
+    asks = re.compile(r"(?<!gemma_doctor)\.__version__|\bVersion\(|\brelease\(\) *[<>=!]=?")
+    for path in (*(ROOT / "gemma_doctor").rglob("*.py"), *CHECK_FILES):
+        if "compat" not in path.parts:
+            assert not asks.search(path.read_text(encoding="utf-8")), path
 
 
 def test_every_folder_is_packaged() -> None:

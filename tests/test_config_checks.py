@@ -297,7 +297,7 @@ def test_one_norm_whose_attribute_is_right_and_whose_epsilon_is_not() -> None:
     deaf = replace(healthy.norms[1], measured=1e-3)
     finding = only(run_check(rms_norm_eps, config=config(), facts=replace(healthy, norms=(healthy.norms[0], deaf))))
     assert finding.where.layers == (1,)
-    assert finding.observed == "0.001 acting in 1 norms, the first layers.1.input_layernorm (float32)"
+    assert finding.observed == "0.001 acting in 1 norm, layers.1.input_layernorm (float32)"
 
 
 def test_an_epsilon_changed_before_the_modules_were_built() -> None:

@@ -176,6 +176,7 @@ def test_warnings_explain_nothing_and_are_not_explained() -> None:
 
 # --- exit codes ------------------------------------------------------------------------------------------------------
 
+ALL = chosen_checks(Settings())
 NAMES = {"pass": "sliding-window", "fail": "position-ids", "skip": "long-generate", "error": "mask-dtype"}
 
 
@@ -218,17 +219,17 @@ def report(*kinds: str, severity: Severity = Severity.ERROR) -> Report:
     ],
 )
 def test_exit_codes(kinds: tuple[str, ...], settings: dict[str, Any], code: int) -> None:
-    assert exit_code(report(*kinds), Settings(**settings), None) == code
+    assert exit_code(report(*kinds), Settings(**settings), ALL, None) == code
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [(Severity.ERROR, 0), (Severity.WARNING, 1), (Severity.NOTE, 1)])
 def test_fail_on(fail_on: Severity, code: int) -> None:
-    assert exit_code(report("fail", severity=Severity.WARNING), Settings(fail_on=fail_on), None) == code
+    assert exit_code(report("fail", severity=Severity.WARNING), Settings(fail_on=fail_on), ALL, None) == code
 
 
 def test_stops_take_precedence() -> None:
-    assert exit_code(report("fail", "error"), Settings(), KeyboardInterrupt()) == 130
-    assert exit_code(report("pass"), Settings(), TimedOut(1)) == 2
+    assert exit_code(report("fail", "error"), Settings(), ALL, KeyboardInterrupt()) == 130
+    assert exit_code(report("pass"), Settings(), ALL, TimedOut(1)) == 2
 
 
 # --- selection -------------------------------------------------------------------------------------------------------

@@ -116,6 +116,25 @@ def test_the_text_decoder_of_an_image_text_model(tmp_path: Path) -> None:
     assert patient.window == 8
 
 
+SPEECH = {"model_type": "granite_speech", "text_config": {"model_type": "granite"}}
+
+
+def test_one_auto_class_decides_on_admission_and_loads() -> None:
+    both = {"model_type": "gemma3", "text_config": TEXT}
+    assert compat.loader_for(TEXT) is transformers.AutoModelForCausalLM
+    assert compat.loader_for(both) is transformers.AutoModelForImageTextToText
+    assert compat.loader_for({"model_type": "vit"}) is None
+
+
+def test_a_family_of_which_only_the_text_part_can_be_loaded_is_refused_in_one_line(own_copy: Path) -> None:
+    if "granite_speech" not in transformers.CONFIG_MAPPING or compat.auto_class("granite_speech") is not None:
+        pytest.skip("no such family in this release")
+    assert compat.loader_for(SPEECH) is transformers.AutoModelForCausalLM
+    (own_copy / "config.json").write_text(json.dumps(SPEECH), encoding="utf-8")
+    message = refused(subject=str(own_copy)).message
+    assert "the model cannot be loaded" in message and "NoneType" not in message
+
+
 def test_shards_are_joined(tmp_path: Path) -> None:
     folder = saved(tmp_path / "many", TEXT, shard="20KB")
     assert len(list(folder.glob("*.safetensors"))) > 1

@@ -123,7 +123,7 @@ def test_an_epsilon_that_only_acts_is_found() -> None:
     norm = model_facts.text_decoder(model).layers[3].input_layernorm
     norm._norm = lambda hidden: hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-3)
     (finding,) = examine("gemma-3-270m", model)["rms-norm-eps"].findings
-    assert finding.where.layers == (3,) and finding.observed.startswith("0.001 acting in 1 norms")
+    assert finding.where.layers == (3,) and finding.observed.startswith("0.001 acting in 1 norm,")
 
 
 # --- the measurement itself ------------------------------------------------------------------------------------------
@@ -165,7 +165,10 @@ def test_a_norm_whose_weights_are_all_zero_cannot_be_measured() -> None:
 def test_nothing_is_left_on_the_model() -> None:
     model = build("gemma-3-270m")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    backend, modules = compat.attention_backend(model), [*model.modules()]
     facts_of(model)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    assert compat.attention_backend(model) in ("eager", "sdpa")
+    assert compat.attention_backend(model) == backend
+    assert all(one is other for one, other in zip(model.modules(), modules, strict=True))
+    assert not any("forward" in vars(module) for module in modules)

@@ -29,17 +29,10 @@ def test_a_sliding_query_reads_itself_and_the_window_minus_one_before_it(window:
     assert not np.triu(read, 1).any()
 
 
-@given(window=st.integers(1, 20), columns=st.integers(1, 40))
-def test_both_sides_is_the_sliding_window_and_its_mirror(window: int, columns: int) -> None:
-    read = table(oracle.sliding(window), columns)
-    assert (table(oracle.both_sides(window), columns) == (read | read.T)).all()
-
-
 def test_rules_combine_cell_by_cell() -> None:
-    near, past = oracle.both_sides(3), oracle.causal
-    assert (table(near & past, 9) == table(oracle.sliding(3), 9)).all()
-    assert (table(near | past, 9) == (table(near, 9) | table(past, 9))).all()
-    assert table(oracle.everything, 9).all()
+    near = oracle.Rule(lambda query, key: query - key < 3)
+    assert (table(near & oracle.causal, 9) == table(oracle.sliding(3), 9)).all()
+    assert (table(near & oracle.causal, 9) == (table(near, 9) & table(oracle.causal, 9))).all()
 
 
 def test_pads_are_read_by_nobody_and_batches_come_first() -> None:
@@ -68,7 +61,20 @@ def test_positions_start_at_the_first_real_token(pads: int, tokens: int) -> None
 def test_numbers_agree_at_the_precision_of_a_dtype() -> None:
     assert oracle.agree(9.999999974752427e-07, 1e-6)
     assert not oracle.agree(1.00001e-6, 1e-6)
-    assert oracle.agree(1.003, 1.0, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "differ"),
+    [
+        (RopeClaim("", 1e4), RopeClaim("", 1e4 * (1 + 1e-8)), False),
+        (RopeClaim("", 1e4), RopeClaim("", 1e6), True),
+        (RopeClaim("", None, "", {"factor": 8.0}), RopeClaim("", 1e6, "linear", {"factor": 8}), False),
+        (RopeClaim("", 1e4, "default"), RopeClaim("", 1e4, "linear"), True),
+        (RopeClaim("", 1e4, "", {"short_factor": [1.0, 2.0]}), RopeClaim("", 1e4, "", {"short_factor": (1, 3)}), True),
+    ],
+)
+def test_claims_contradict_each_other_in_what_both_name(a: RopeClaim, b: RopeClaim, differ: bool) -> None:
+    assert oracle.contradict(a, b) is oracle.contradict(b, a) is differ
 
 
 # --- frequencies -----------------------------------------------------------------------------------------------------
@@ -156,7 +162,7 @@ def library_rotation(name: str, theta: float) -> tuple[np.ndarray, float]:
     keys = {"hidden_size": 128, "num_attention_heads": 2, "max_position_embeddings": 65536, "rope_theta": theta}
     if name == "longrope":  # 4.x releases read it there
         keys["original_max_position_embeddings"] = scaling["original_max_position_embeddings"]
-    rotary = LlamaRotaryEmbedding(compat.text_config("llama", {**keys, "rope_scaling": scaling}))
+    rotary = LlamaRotaryEmbedding(compat.new_text_config("llama", {**keys, "rope_scaling": scaling}))
     return rotary.inv_freq.double().numpy(), float(rotary.attention_scaling)
 
 

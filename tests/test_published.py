@@ -10,7 +10,7 @@ import pytest
 
 from gemma_doctor import presets
 from gemma_doctor.evidence import FULL, SLIDING
-from gemma_doctor.published import read, text_part, window_in_force
+from gemma_doctor.published import read, text_part
 
 
 def facts(**keys: Any) -> Any:
@@ -26,7 +26,7 @@ def test_a_nested_text_part_lends_its_prefix_to_the_keys() -> None:
 
 @pytest.mark.parametrize("key", ["sliding_window", "attention_window_size", "sliding_window_size"])
 def test_the_window_under_any_key(key: str) -> None:
-    assert (facts(**{key: 4096}).window.key, window_in_force(facts(**{key: 4096}))) == (key, 4096)
+    assert (facts(**{key: 4096}).window.key, facts(**{key: 4096}).window_in_force) == (key, 4096)
 
 
 def test_a_window_that_is_not_written_and_one_written_as_null_are_told_apart() -> None:
@@ -35,8 +35,9 @@ def test_a_window_that_is_not_written_and_one_written_as_null_are_told_apart() -
 
 
 def test_a_switch_turns_the_window_off() -> None:
-    assert window_in_force(facts(sliding_window=131072, use_sliding_window=False)) is None
-    assert window_in_force(facts(sliding_window=131072, use_sliding_window=True)) == 131072
+    off, on = (facts(sliding_window=131072, use_sliding_window=switch) for switch in (False, True))
+    assert (off.window_in_force, off.switched_off) == (None, "use_sliding_window=false")
+    assert (on.window_in_force, on.switched_off) == (131072, "")
 
 
 @pytest.mark.parametrize(

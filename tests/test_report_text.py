@@ -187,7 +187,7 @@ def test_the_last_line_gives_the_reason_of_the_exit_code(report: Report, last: s
 
 def test_the_first_lines_say_how_a_skeleton_was_cut() -> None:
     cut = replace(SKELETON, subject={**SKELETON.subject, "layer_kinds": KINDS[:6], "cut": "18 to 6 layers"})
-    assert "18 layers, skeleton of 6 (5 sliding W=512, 1 full), SKELETON" in render(cut).splitlines()[0]
+    assert "18 layers (skeleton of 6: 5 sliding W=512, 1 full), SKELETON" in render(cut).splitlines()[0]
     assert "most passes at W'=64" in render(cut).splitlines()[1]
     assert "W'" not in render(HEALTHY)
     assert "cut: 18 to 6 layers" in render(cut, verbosity=1).splitlines()
@@ -255,6 +255,12 @@ def test_one_word_for_a_layer_of_the_path(marks: tuple[Outcome, Outcome], word: 
 )
 def test_where(location: Location, said: str) -> None:
     assert where(location, HEALTHY.subject, verbosity=0) == said
+
+
+def test_the_layers_of_a_skeleton_are_counted_among_themselves() -> None:
+    subject = {**SKELETON.subject, "layer_kinds": KINDS[:6]}
+    assert where(Location(tuple(range(5))), subject, verbosity=0) == "all 5 sliding layers"
+    assert where(Location((5,)), subject, verbosity=0) == "the only full layer (5)"
 
 
 @given(st.sets(st.integers(0, 70)))

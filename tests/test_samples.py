@@ -1,4 +1,4 @@
-"""The run files of sample_configs/: healthy ones come out clean, faulty ones fail with the check they are named after."""
+"""Run files of sample_configs/: healthy ones come out clean, faulty ones fail with the check they are named after."""
 
 from __future__ import annotations
 

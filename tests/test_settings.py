@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,11 @@ def test_nothing_said_means_the_defaults(tmp_path: Path) -> None:
     assert settings.subject is None
     assert settings.subject_source == "default"
     assert set(settings.origins.values()) == {"default"}
-    assert settings == Settings(origins=settings.origins)
+    assert (settings.weights, settings.device, settings.dtype, settings.format) == ("auto", "auto", "auto", "text")
+    assert (settings.margin, settings.seed, settings.fail_on) == (64, 0, Severity.ERROR)
+    named = {"weights", "device", "dtype", "format", "color", "margin", "fail_on", "origins", "subject_source"}
+    others = {one.name: getattr(settings, one.name) for one in fields(Settings) if one.name not in named}
+    assert not any(others.values()), others
 
 
 def test_flag_over_environment_over_run_file_over_default(tmp_path: Path) -> None:
@@ -81,6 +86,13 @@ def test_a_run_file_as_subject(tmp_path: Path) -> None:
     settings = resolve({"subject": run}, {}, tmp_path)
     assert (settings.subject, settings.subject_source) == ("gemma-2-2b", f"run file {run}")
     assert settings.output == str(tmp_path / "report.txt")
+
+
+def test_a_dash_is_stdout_and_overrules_the_run_file(tmp_path: Path) -> None:
+    run = write(tmp_path / "run.yml", "output: report.txt\n")
+    assert resolve({"config": run, "output": "-"}, {}, tmp_path).output is None
+    run = write(tmp_path / "run.yml", "output: '-'\n")
+    assert resolve({"config": run}, {}, tmp_path).output is None
 
 
 def test_a_run_file_named_by_the_environment(tmp_path: Path) -> None:

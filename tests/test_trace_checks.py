@@ -19,15 +19,16 @@ from gemma_doctor.evidence import (
     EMPTY_SLOT,
     UNRECOGNISED,
     Crash,
-    Forward,
     Generation,
     KernelCall,
     PaddedBatch,
     Pass,
+    TokenizerFacts,
     Trace,
     frozen,
 )
 from gemma_doctor.finding import Outcome, Severity
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.testing import dense_mask, one_pass, run_check, trace
 
 PADDED = np.array([[True] * 6, [False] * 2 + [True] * 4])
@@ -137,11 +138,39 @@ def test_mask_dtype_passes_what_sdpa_takes(dtype: str) -> None:
     assert run_check(mask_dtype, trace=sick(changed)).findings == ()
 
 
-def without_masks(one: Pass) -> Pass:
+@pytest.mark.parametrize(("kernel", "form"), [("sdpa_paged", "dense"), ("eager", "other")])
+def test_mask_dtype_does_not_judge_what_it_does_not_know(kernel: str, form: str) -> None:
+    one = one_pass(5, 0)
+    for layer, call in enumerate(one.forwards[0].calls):
+        one = with_call(one, 0, layer, kernel=kernel, mask=mask_of(call, dtype="int64", form=form))
+    result = run_check(mask_dtype, trace=trace(one))
+    assert result.outcome is Outcome.SKIPPED
+    assert f"2 int64 for {kernel}" in result.reason
+    both = run_check(mask_dtype, trace=trace(one, one_pass(5, 0, name="known")))
+    assert both.outcome is Outcome.PASS
+    assert both.examined is not None and both.examined.count == 2
+    assert both.examined.sentence == f"2 float32 for eager; not judged: 2 int64 for {kernel}"
+
+
+def without_masks(one: Pass, causal: bool = True) -> Pass:
     for step, forward in enumerate(one.forwards):
         for layer in range(len(forward.calls)):
-            one = with_call(one, step, layer, mask=None, kernel="sdpa")
+            told = causal and forward.fed > 1
+            one = with_call(one, step, layer, mask=None, kernel="sdpa", causal_when_none=told)
     return one
+
+
+def test_without_a_mask_a_causal_model_needs_a_causal_kernel() -> None:
+    open_trace = trace(without_masks(one_pass(), causal=False))
+    result = run_check(mask_shape, trace=open_trace)
+    (finding,) = result.findings
+    assert finding.severity is Severity.ERROR
+    assert "no mask, and the kernel is not told to be causal" in finding.observed
+    assert finding.where.layers == (0, 1)
+    assert finding.where.boundary == "first in pass 'prompt W-3', step 0, total length 5 (W-3), layer 0"
+    assert result.examined is not None and result.examined.count == 2  # decode steps have no future to block
+    both_ways = run_check(mask_shape, trace=replace(open_trace, causal=False))
+    assert both_ways.outcome is Outcome.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize("check", [mask_dtype, mask_shape, all_masked_rows])
@@ -190,6 +219,7 @@ def test_a_real_row_without_keys_is_an_error() -> None:
     assert finding.severity is Severity.ERROR
     assert finding.where.layers == (1,)
     assert "row 1, column 4" in finding.where.boundary
+    assert finding.observed == "1 fully masked row of real queries"
 
 
 def test_a_pad_row_without_keys_is_counted_only() -> None:
@@ -230,6 +260,15 @@ def test_past_key_length_catches(layer: int, changes: dict[str, Any], words: str
 def test_a_sliding_layer_that_keeps_everything_is_a_warning() -> None:
     (finding,) = run_check(past_key_length, trace=sick(with_cache(one_pass(), 6, 0, stored=11))).findings
     assert finding.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(("stored", "healthy"), [(7, False), (8, True), (16, True)])
+def test_a_static_sliding_layer_needs_a_slot_for_every_key_of_the_window(stored: int, healthy: bool) -> None:
+    slots = with_cache(one_pass(), 6, 0, static=True, stored=stored)
+    findings = run_check(past_key_length, trace=sick(slots)).findings
+    assert [(one.observed, one.expected) for one in findings] == (
+        [] if healthy else [(f"{stored} keys stored", "at least 8")]
+    )
 
 
 @pytest.mark.parametrize("changes", [{"static": True, "stored": 8}, {"recording": True, "stored": 9}])
@@ -284,6 +323,9 @@ def test_no_cache_is_not_applicable() -> None:
 # --- padding side ----------------------------------------------------------------------------------------------------
 
 
+FLOOR = 1e-4
+
+
 def batch(real: Any, deviation: float, side: str) -> PaddedBatch:
     rows = len(real)
     return PaddedBatch(
@@ -293,7 +335,7 @@ def batch(real: Any, deviation: float, side: str) -> PaddedBatch:
         real=frozen(real),
         deviation=frozen(np.full(rows, deviation)),
         flips=frozen(np.full(rows, deviation > 1)),
-        floor=1e-4,
+        floor=FLOOR,
     )
 
 
@@ -305,14 +347,36 @@ def test_right_padding_that_changes_the_output_is_an_error() -> None:
 
 
 def test_right_padding_within_the_noise_is_a_warning() -> None:
-    (finding,) = run_check(padding_side, batch=batch(PADDED[:, ::-1], 3e-4, "right")).findings
+    (finding,) = run_check(padding_side, batch=batch(PADDED[:, ::-1], (FINDING_FLOORS - 1) * FLOOR, "right")).findings
     assert finding.severity is Severity.WARNING
 
 
 def test_left_padding_passes() -> None:
-    result = run_check(padding_side, batch=batch(PADDED, 1e-4, "left"))
+    result = run_check(padding_side, batch=batch(PADDED, FLOOR, "left"))
     assert result.outcome is Outcome.PASS
     assert result.findings == ()
+
+
+def tokenizer(side: str) -> TokenizerFacts:
+    return TokenizerFacts("GemmaTokenizer", side, 0, 2, 100)
+
+
+def test_the_setting_of_the_tokenizer_is_compared_with_what_was_done() -> None:
+    sick_batch = batch(PADDED[:, ::-1], 4.8, "right")
+    (finding,) = run_check(padding_side, batch=sick_batch, tokenizer=tokenizer("right")).findings
+    assert finding.observed.endswith("(tokenizer set to right)")
+    (finding,) = run_check(padding_side, batch=sick_batch, tokenizer=tokenizer("left")).findings
+    assert finding.observed.endswith("(tokenizer set to left, batch padded on the right)")
+
+
+def test_a_tokenizer_set_to_the_right_is_said_even_when_the_batch_is_fine() -> None:
+    result = run_check(padding_side, batch=batch(PADDED, FLOOR, "left"), tokenizer=tokenizer("right"))
+    (finding,) = result.findings
+    assert (result.outcome, finding.severity) == (Outcome.PASS, Severity.NOTE)
+    assert "tokenizer set to right, batch padded on the left" in finding.observed
+    healthy = run_check(padding_side, batch=batch(PADDED, FLOOR, "left"), tokenizer=tokenizer("left"))
+    assert healthy.findings == ()
+    assert healthy.examined is not None and "(tokenizer set to left)" in healthy.examined.sentence
 
 
 # --- long generate ---------------------------------------------------------------------------------------------------
@@ -323,14 +387,12 @@ def generation(tokens: Any, reference: Any = None, **changes: Any) -> Generation
     fields: dict[str, Any] = {
         "window": 8,
         "prompt_length": 5,
-        "asked": len(ids),
         "margin": 8,
         "tokens": ids,
         "reference": ids if reference is None else frozen(np.array(reference)),
         "clear": frozen(np.ones(len(ids), dtype=bool)),
         "crash": None,
         "pass_name": "long generate",
-        "prompt_from": "random ids",
     }
     return Generation(**(fields | changes))
 
@@ -342,6 +404,8 @@ def test_a_varied_text_passes() -> None:
     result = run_check(long_generate, trace=HEALTHY, generation=generation(range(24)))
     assert result.outcome is Outcome.PASS
     assert result.findings == ()
+    assert result.examined is not None
+    assert result.examined.sentence == "prompt 5, generated 24, window crossed at step 3, 21 tokens past the edge"
 
 
 def test_a_loop_that_the_reference_shares_is_a_note() -> None:
@@ -356,9 +420,21 @@ def test_a_loop_that_the_reference_contradicts_is_an_error() -> None:
     assert "token 15" in finding.observed
 
 
-def test_a_generation_that_stops_short_proves_nothing() -> None:
-    result = run_check(long_generate, trace=HEALTHY, generation=generation([1, 2]))
+@pytest.mark.parametrize("tokens", [[1, 2], [1, 2, 3]])
+def test_a_generation_that_stops_short_proves_nothing(tokens: list[int]) -> None:
+    result = run_check(long_generate, trace=HEALTHY, generation=generation(tokens))
     assert result.outcome is Outcome.SKIPPED
+
+
+def test_how_far_it_went_past_the_edge_is_said() -> None:
+    result = run_check(long_generate, trace=HEALTHY, generation=generation([1, 2, 3, 4]))
+    assert result.outcome is Outcome.PASS
+    assert result.examined is not None and result.examined.sentence.endswith("1 of 8 wanted tokens past the edge")
+
+
+def test_without_the_reference_route_a_loop_cannot_be_judged() -> None:
+    result = run_check(long_generate, trace=HEALTHY, generation=generation(LOOPING, no_reference="no memory"))
+    assert (result.outcome, result.reason) == (Outcome.SKIPPED, "no memory")
 
 
 def test_without_a_window_there_is_nothing_to_cross() -> None:
@@ -371,7 +447,7 @@ def test_a_crash_is_a_finding_with_its_boundary() -> None:
     broken = trace(replace(one_pass(), crash=crash, name="long generate"))
     (finding,) = run_check(long_generate, trace=broken, generation=generation([1], crash=crash)).findings
     assert finding.severity is Severity.ERROR
-    assert "step 4, layer 1, total length 9 (W +1)" in finding.where.boundary
+    assert "step 4, total length 9 (W+1), layer 1" in finding.where.boundary
 
 
 @pytest.mark.parametrize(
@@ -391,7 +467,6 @@ def test_repeated_tail(tokens: list[int], found: tuple[int, int] | None) -> None
 
 def test_forwards_know_their_place() -> None:
     first, second = one_pass().forwards[:2]
-    assert isinstance(first, Forward)
     assert (first.is_decode_step, second.is_decode_step, second.total) == (False, True, 6)
 
 
@@ -402,6 +477,8 @@ def test_a_refusal_is_a_note_and_proves_nothing_about_the_generation() -> None:
     assert finding.severity is Severity.NOTE
     refused = run_check(long_generate, trace=turn, generation=generation([], crash=crash))
     assert refused.outcome is Outcome.SKIPPED
+    short = run_check(long_generate, trace=turn, generation=generation([1]))
+    assert short.outcome is Outcome.SKIPPED
 
 
 def test_the_signature_of_a_public_fault_is_named() -> None:

@@ -1,11 +1,11 @@
 """The cache has seen every token, holds those that the next ones need, and hands the right ones over.
 
 What it proves
-    After every forward (prefill, each decode step before, at and after the window edge, a second turn, a padded batch,
-    while streaming): each cache layer has seen exactly the columns that were fed; it holds what the next query needs
-    (everything in full layers, W-1 keys in dynamic sliding layers, W slots in static ones, nothing in layers that
-    share another's); and around the edge the keys handed to the kernel are recognised, one by one, as those of the
-    tokens that the query should read.
+    After every forward (prefill, each decode step before, at and after the window edge, a second turn, a padded batch;
+    the long generation streams its tokens out): each cache layer has seen exactly the columns that were fed; it holds
+    what the next query needs (everything in full layers, W-1 keys in dynamic sliding layers, W slots in static ones,
+    nothing in layers that share another's); and around the edge the keys handed to the kernel are recognised, one by
+    one, as those of the tokens that the query should read.
 
 Why it matters
     Positions and masks are computed from the length that the cache reports. A key that is dropped one step early, or a
@@ -26,7 +26,9 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -46,82 +48,83 @@ MARKS = 32
 @check(decides_before="positions")
 def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
     """The cache counts every token and hands over the keys of the window."""
-    seen: dict[str, Sighting] = {}
-    strip: Strip | None = None
-    known = ""
+    seen: dict[str, tuple[_Fault, Sighting]] = {}
     steps = layers = 0
     for one, step, forward in trace.forwards():
         if not forward.cache:
             continue
         steps += 1
         layers = max(layers, len(forward.cache))
-        for title, layer, observed, expected in _faults(trace, one, forward):
-            boundary = f"first in pass {one.name!r}, step {step}, total length {forward.total}{_at_edge(one, forward)}"
-            seen.setdefault(title, Sighting(observed, expected, boundary)).at(one.name, layer)
-        for call in forward.calls:
-            if strip is None and (strip := _strip(trace, one, forward, call)):
-                known = _known(trace, one, forward, call)
+        for fault in _faults(trace, one, forward):
+            place = f"first in {one.place(step, forward.total)}"
+            _, sighting = seen.setdefault(fault.title, (fault, Sighting(fault.observed, fault.expected, place)))
+            sighting.at(one.name, fault.layer)
     if not steps:
         raise NotApplicable("no pass used a cache")
-    for title, sighting in seen.items():
-        wasteful = title in (MORE, SHARING)
-        yield Finding(
-            title=title,
-            severity=Severity.WARNING if wasteful else Severity.ERROR,
-            where=sighting.where,
-            observed=sighting.observed,
-            expected=sighting.expected,
-            strip=strip if title == OTHERS else None,
-            known=known if title == OTHERS else "",
-            do="costs memory only: DynamicCache(config=model.config) keeps W-1 keys"
-            if wasteful
-            else "let generate() build the cache (no past_key_values of your own), or use another transformers release",
-        )
+    for title, (first, sighting) in seen.items():
+        if title in (MORE, SHARING):
+            do = "costs memory only: DynamicCache(config=model.config) keeps W-1 keys"
+            yield sighting.finding(title, Severity.WARNING, do)
+        else:
+            do = "let generate() build the cache (no past_key_values of your own), or use another transformers release"
+            yield sighting.finding(title, Severity.ERROR, do, **first.more)
     found = "" if seen else ": every token seen, every needed key held"
     yield Examined(steps, f"{steps} forwards x {layers} cache layers{found}")
 
 
-def _at_edge(one: Pass, forward: Forward) -> str:
-    if one.window is None:
-        return ""
-    delta = forward.total - one.window
-    return f" (W{delta:+d})" if delta else " (= W)"
+@dataclass(frozen=True)
+class _Fault:
+    """One fault of one layer in one forward; `more` are further fields of its Finding."""
+
+    title: str
+    layer: int
+    observed: str
+    expected: str
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _faults(trace: Trace, one: Pass, forward: Forward) -> Iterator[tuple[str, int, str, str]]:
-    """(title, layer, observed, expected) for one forward."""
+def _faults(trace: Trace, one: Pass, forward: Forward) -> Iterator[_Fault]:
     for layer in forward.cache:
         if layer.seen is not None and layer.seen != forward.total:
-            yield LENGTH, layer.layer, f"{layer.seen} tokens seen", f"{forward.total}: as many as were fed"
+            said = f"{forward.total}: as many as were fed"
+            yield _Fault(LENGTH, layer.layer, f"{layer.seen} tokens seen", said)
         yield from _stored(trace, one, forward, layer)
     for call in forward.calls:
         needed = _needed(trace, one, forward.total, call.layer)
         if forward.is_decode_step and call.key_shape[2] < needed:
-            yield HANDED, call.layer, f"{call.key_shape[2]} keys", f"{needed} keys"
-        wrong = _wrong_keys(trace, one, forward, call)
-        if wrong:
-            yield OTHERS, call.layer, *wrong
+            yield _Fault(HANDED, call.layer, f"{call.key_shape[2]} keys", f"{needed} keys")
+        read, expected = _read(call), set(range(forward.total - needed, forward.total))
+        if read is not None and expected - read:
+            more = {"strip": _strip(call.layer, read, expected), "known": _known(one, forward, call, expected - read)}
+            observed = f"{len(read & expected)} keys of the window, the oldest is token {min(read, default=-1)}"
+            yield _Fault(
+                OTHERS, call.layer, observed, f"{len(expected)} keys, the oldest is token {min(expected)}", more
+            )
+
+
+def _window(trace: Trace, one: Pass, layer: int) -> int | None:
+    return one.window if trace.layer_kinds.get(layer) == SLIDING else None
 
 
 def _needed(trace: Trace, one: Pass, total: int, layer: int) -> int:
     """Keys that the last of `total` tokens reads in this layer, itself included."""
-    if trace.layer_kinds.get(layer) == SLIDING and one.window is not None:
-        return min(total, one.window)
-    return total
+    window = _window(trace, one, layer)
+    return total if window is None else min(total, window)
 
 
-def _stored(trace: Trace, one: Pass, forward: Forward, layer: CacheLayer) -> Iterator[tuple[str, int, str, str]]:
+def _stored(trace: Trace, one: Pass, forward: Forward, layer: CacheLayer) -> Iterator[_Fault]:
     if layer.layer in trace.shares_kv_with:
         if layer.stored:
-            yield SHARING, layer.layer, f"{layer.stored} keys", "0 keys"
+            yield _Fault(SHARING, layer.layer, f"{layer.stored} keys", "0 keys")
         return
-    sliding = trace.layer_kinds.get(layer.layer) == SLIDING and one.window is not None
-    # the next query brings its own key, so a dynamic sliding layer can do with one less than the window
-    needed = min(forward.total, one.window - 1) if sliding and one.window else forward.total
+    sliding = _window(trace, one, layer.layer) is not None
+    needed = _needed(trace, one, forward.total + 1, layer.layer) - 1  # the next query brings its own key ...
+    if layer.static:
+        needed = _needed(trace, one, forward.total, layer.layer)  # ... which needs a slot where there are slots
     if layer.stored < needed:
-        yield MISSING, layer.layer, f"{layer.stored} keys stored", f"at least {needed}"
+        yield _Fault(MISSING, layer.layer, f"{layer.stored} keys stored", f"at least {needed}")
     elif sliding and not layer.static and not layer.recording and layer.stored > needed:
-        yield MORE, layer.layer, f"{layer.stored} keys stored", f"{needed}: W-1 keys are enough"
+        yield _Fault(MORE, layer.layer, f"{layer.stored} keys stored", f"{needed}: W-1 keys are enough")
 
 
 def _readable(call: KernelCall) -> Bools:
@@ -133,49 +136,28 @@ def _readable(call: KernelCall) -> Bools:
     return columns
 
 
-def _read_and_expected(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> tuple[set[int], set[int]] | None:
-    """Token positions that the last query reads and should read; None where the keys were not all recognised."""
+def _read(call: KernelCall) -> set[int] | None:
+    """Token positions that the last query reads; None where the keys were not all recognised."""
     if call.key_positions is None:
         return None
     columns = call.key_positions[0][_readable(call)]
-    if (columns == UNRECOGNISED).any():
-        return None
-    needed = _needed(trace, one, forward.total, call.layer)
-    return set(columns[columns != EMPTY_SLOT].tolist()), set(range(forward.total - needed, forward.total))
+    return None if (columns == UNRECOGNISED).any() else set(columns[columns != EMPTY_SLOT].tolist())
 
 
-def _wrong_keys(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> tuple[str, str] | None:
-    """(observed, expected) when keys of the window are missing among those handed over."""
-    sets = _read_and_expected(trace, one, forward, call)
-    if sets is None or not sets[1] - sets[0]:
-        return None
-    read, expected = sets
-    return (
-        f"{len(read & expected)} keys of the window, the oldest is token {min(read, default=-1)}",
-        f"{len(expected)} keys, the oldest is token {min(expected)}",
-    )
-
-
-def _known(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> str:
+def _known(one: Pass, forward: Forward, call: KernelCall, missing: set[int]) -> str:
     """The public fault whose signature this is: a static layer that is just full has dropped the oldest key."""
-    sets = _read_and_expected(trace, one, forward, call)
     static = any(layer.static for layer in forward.cache if layer.layer == call.layer)
-    if sets and static and forward.total == one.window and sets[1] - sets[0] == {0}:
+    if static and forward.total == one.window and missing == {0}:
         return "transformers issue 37574, releases 4.43 to 4.51, fixed in 4.52.1; reproduced by this run"
     return ""
 
 
-def _strip(trace: Trace, one: Pass, forward: Forward, call: KernelCall) -> Strip | None:
-    sets = _read_and_expected(trace, one, forward, call)
-    if sets is None or not sets[1] - sets[0]:
-        return None
-    read, expected = sets
-    positions = range(min(expected), forward.total)
-    width = -(-len(positions) // MARKS)
-    groups = [positions[i : i + width] for i in range(0, len(positions), width)]
+def _strip(layer: int, read: set[int], expected: set[int]) -> Strip:
+    tokens = sorted(expected)
+    width = -(-len(tokens) // MARKS)
+    groups = [tokens[i : i + width] for i in range(0, len(tokens), width)]
     return Strip(
-        caption=f"token {forward.total - 1}, layer {call.layer}, {width} tokens a mark "
-        "(# read, ! should be read and is not)",
+        caption=f"token {tokens[-1]}, layer {layer}, {width} tokens a mark (# read, ! should be read and is not)",
         expected="#" * len(groups),
-        observed="".join("!" if set(group) & expected - read else "#" for group in groups),
+        observed="".join("#" if set(group) <= read else "!" for group in groups),
     )

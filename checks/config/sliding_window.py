@@ -25,15 +25,13 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gemma_doctor.check import NotApplicable, check
-from gemma_doctor.evidence import SLIDING, Config, ConfigFacts, Forward, KernelCall, ModelFacts, Pass, Trace
-from gemma_doctor.finding import Examined, Finding, Location, Severity
+from gemma_doctor.evidence import SLIDING, Config, ConfigFacts, ModelFacts, Pass, Trace
+from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 
 
 @check()
@@ -42,60 +40,60 @@ def sliding_window(config: Config, facts: ModelFacts | None, trace: Trace | None
     _refuse_if_none(config, facts)
     yield from _written(config.published)
     yield from _against_expectations(config, facts)
-    spans = _spans(trace) if trace else []
+    spans = list(_spans(trace)) if trace else []
+    sliding = [span for span in spans if span.kind == SLIDING]
     wanted = _wanted(config.published, facts)
     if facts is not None:
         yield from _direction(config.published, facts)
-        yield from _chain(config.published, facts, wanted, [span for span in spans if span.kind == SLIDING])
+        set_otherwise = list(_set_otherwise(config.published, facts, wanted, sliding))
+        yield from set_otherwise or _read_otherwise(config.published, facts, wanted, sliding)
         yield from _limited(span for span in spans if span.kind != SLIDING)
-    proven = {span.layer for span in spans if span.kind == SLIDING and span.crosses and not span.wrong}
-    yield Examined(1 + len(proven), " = ".join(_links(config.published, facts, wanted, len(proven) if trace else None)))
+    proven = len({span.layer for span in sliding if span.crosses and not span.wrong})
+    yield Examined(1 + proven, " = ".join(_links(config.published, facts, wanted, proven if trace else None)))
 
 
-def _links(published: ConfigFacts, facts: ModelFacts | None, wanted: Any, proven: int | None) -> list[str]:
-    """The chain in words: "512 published = loaded = 15 modules = measured in 15 layers"."""
-    written = _in_force(published)
-    links = [f"{_said(published)} published"] if published.window else []
-    if facts is not None:
-        halved = f" as {wanted}, itself included, each way" if published.window and written != wanted else ""
-        links.append("loaded" + halved if links else f"{wanted} (class default) loaded")
-        holding = sum(any(layer.window_attributes.values()) for layer in facts.layers)
-        links += [_count(holding, "module")] if holding else []
-    if proven is not None and wanted is not None:
-        links.append(f"measured in {_count(proven, 'layer')}" if proven else "not measured (no pass outgrows it)")
-    return links
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def _in_force(facts: ConfigFacts) -> Any:
-    """None if no window is named, null is written, or a switch turns it off."""
-    off = facts.window_switch is not None and facts.window_switch.value is False
-    return None if facts.window is None or off else facts.window.value
+def _refuse_if_none(config: Config, facts: ModelFacts | None) -> None:
+    published = config.published
+    if any(one.facts.window_in_force is not None for one in config.expectations):
+        return
+    if published.switched_off:
+        raise NotApplicable(f"switched off by {published.switched_off}")
+    slides = published.layer_kinds is None or SLIDING in published.layer_kinds
+    if slides and published.window_in_force is not None:
+        return
+    by_layers = facts is not None and any(layer.kind == SLIDING for layer in facts.layers)
+    if not by_layers and (published.layer_kinds is None or not slides):
+        raise NotApplicable("no layer of this model slides" if facts else "the file names no sliding window")
 
 
 def _wanted(published: ConfigFacts, facts: ModelFacts | None) -> Any:
     """What loaded value and modules should be. Bidirectional classes keep half of the published width, each way."""
     if published.window is None:
-        return _in_force(facts.loaded) if facts else None
-    window = _in_force(published)
+        return facts.loaded.window_in_force if facts else None
+    window = published.window_in_force
     return window // 2 + 1 if isinstance(window, int) and facts and not facts.causal else window
 
 
-def _refuse_if_none(config: Config, facts: ModelFacts | None) -> None:
-    published, switch = config.published, config.published.window_switch
-    if any(_in_force(one.facts) is not None for one in config.expectations):
-        return
-    if switch is not None and switch.value is False:
-        raise NotApplicable(f"switched off by {switch.key}=false")
-    slides = published.layer_kinds is None or SLIDING in published.layer_kinds
-    if slides and _in_force(published) is not None:
-        return
-    by_layers = facts is not None and any(layer.kind == SLIDING for layer in facts.layers)
-    if not by_layers and (published.layer_kinds is None or not slides):
-        raise NotApplicable("no layer of this model slides" if facts else "the file names no sliding window")
+def _links(published: ConfigFacts, facts: ModelFacts | None, wanted: Any, proven: int | None) -> list[str]:
+    """The chain in words: "512 published = loaded = 15 modules = measured in 15 layers"."""
+    links = [f"{_said(published)} published"] if published.window else []
+    if facts is not None:
+        halved = f" as {wanted}, itself included, each way" if published.window_in_force != wanted else ""
+        links.append("loaded" + halved if links else f"{wanted} (class default) loaded")
+        holding = sum(any(layer.window_attributes.values()) for layer in facts.layers)
+        links += [counted(holding, "module")] if holding else []
+    if proven is not None and wanted is not None:
+        links.append(f"measured in {counted(proven, 'layer')}" if proven else "not measured (no pass outgrows it)")
+    return links
+
+
+def _said(facts: ConfigFacts) -> str:
+    if facts.switched_off:
+        return f"no window ({facts.switched_off})"
+    return "no window (null)" if facts.window_in_force is None else str(facts.window_in_force)
+
+
+# --- what is written -------------------------------------------------------------------------------------------------
 
 
 def _written(published: ConfigFacts) -> Iterator[Finding]:
@@ -112,7 +110,7 @@ def _written(published: ConfigFacts) -> Iterator[Finding]:
     if window is None:
         return
     value, whole = window.value, isinstance(window.value, int) and not isinstance(window.value, bool)
-    missing = value is None and kinds is not None and SLIDING in kinds and _switched_on(published)
+    missing = value is None and kinds is not None and SLIDING in kinds and not published.switched_off
     if missing or (value is not None and (not whole or value < 1)):
         yield Finding(
             title=f"{window.key} is no usable window",
@@ -123,29 +121,20 @@ def _written(published: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def _switched_on(published: ConfigFacts) -> bool:
-    return published.window_switch is None or published.window_switch.value is not False
-
-
 def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[Finding]:
     published = config.published
     source = published if published.window or not facts or not facts.causal else facts.loaded
     for one in config.expectations:
-        if one.facts.window is None or source.window is None or _in_force(one.facts) == _in_force(source):
+        expected = one.facts.window_in_force
+        if one.facts.window is None or source.window is None or expected == source.window_in_force:
             continue
         yield Finding(
             title="the window is not the one expected",
-            severity=Severity.ERROR if one.binding else Severity.WARNING,
+            severity=one.severity,
             observed=f"{_said(source)} in {source.origin}",
             expected=f"{_said(one.facts)} ({one.facts.origin})",
-            do=f"set {source.window.key} to {_in_force(one.facts)}, or drop the expectation if this is on purpose",
+            do=f"set {source.window.key} to {expected}, or drop the expectation if this is on purpose",
         )
-
-
-def _said(facts: ConfigFacts) -> str:
-    if facts.window_switch is not None and facts.window_switch.value is False:
-        return f"no window ({facts.window_switch.key}=false)"
-    return "no window (null)" if facts.window is None or facts.window.value is None else str(facts.window.value)
 
 
 def _direction(published: ConfigFacts, facts: ModelFacts) -> Iterator[Finding]:
@@ -159,58 +148,7 @@ def _direction(published: ConfigFacts, facts: ModelFacts) -> Iterator[Finding]:
         )
 
 
-def _chain(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: list[_Span]) -> Iterator[Finding]:
-    """One finding for every link between the file and the keys that breaks."""
-    loaded = _in_force(facts.loaded)
-    sliding = [layer.index for layer in facts.layers if layer.kind == SLIDING]
-    modules = {
-        layer.index: value
-        for layer in facts.layers
-        for value in layer.window_attributes.values()
-        if layer.kind == SLIDING and value != wanted
-    }
-    wrong = [span for span in spans if span.wrong]
-    lost = published.window is not None and loaded != wanted
-    if not (lost or modules or wrong):
-        return
-    seen = [f"loaded {_said(facts.loaded)}"]
-    seen += [f"modules {', '.join(sorted(map(str, set(modules.values()))))}"] if modules else []
-    seen += [wrong[0].words()] if wrong else []
-    layers = sliding if lost else sorted({*modules, *(span.layer for span in wrong)})
-    only_measured = not (lost or modules)
-    yield Finding(
-        title="sliding layers do not have the published window"
-        if sliding
-        else "the published window is lost on loading",
-        severity=Severity.ERROR,
-        where=Location(tuple(layers), tuple(dict.fromkeys(span.pass_name for span in wrong))),
-        observed="; ".join(seen),
-        expected=f"{wanted} everywhere ({published.window.key} in {published.origin})"
-        if published.window
-        else f"{wanted} everywhere (loaded config)",
-        do="look at what builds the mask of these layers: configuration and modules have the right window"
-        if only_measured
-        else "set the window in the configuration before the model is built from it",
-        gate="mask" if only_measured else "",
-        standing=not only_measured,
-    )
-
-
-def _limited(spans: Iterator[_Span]) -> Iterator[Finding]:
-    wrong = [span for span in spans if span.wrong]
-    if wrong:
-        yield Finding(
-            title="layers that should read everything do not",
-            severity=Severity.ERROR,
-            where=Location(
-                layers=tuple(sorted({span.layer for span in wrong})),
-                passes=tuple(dict.fromkeys(span.pass_name for span in wrong)),
-            ),
-            gate="mask",
-            observed=wrong[0].words(),
-            expected=f"{wrong[0].due} keys, {wrong[0].kind} has no window",
-            do="look at layer_types and the window in the configuration: the window reaches layers that have none",
-        )
+# --- what is set and what is read ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -237,47 +175,92 @@ class _Span:
         return f"layer {self.layer} reads {self.widest} keys where {self.due} are due (pass {self.pass_name!r})"
 
 
-def _spans(trace: Trace) -> list[_Span]:
-    found = []
+def _spans(trace: Trace) -> Iterator[_Span]:
     for one in trace.passes:
-        if not one.padded:
-            found += [span for layer, kind in trace.layer_kinds.items() if (span := _span(one, layer, kind))]
-    return found
+        if one.padded:
+            continue
+        prefill: dict[int, int] = {}
+        later: dict[int, int] = {}
+        longest: dict[int, int] = {}
+        for forward in one.forwards:
+            for call in forward.calls:
+                reach = forward.reach(call)
+                if reach is not None:
+                    longest[call.layer] = forward.total
+                    widest = prefill if forward.start == 0 else later
+                    widest[call.layer] = max(widest.get(call.layer, 0), reach)
+        for layer, reach in prefill.items():
+            yield _span(one, layer, trace.layer_kinds[layer], reach, later.get(layer, 0), longest[layer])
 
 
-def _span(one: Pass, layer: int, kind: str) -> _Span | None:
+def _span(one: Pass, layer: int, kind: str, prefill: int, later: int, longest: int) -> _Span:
     """Steps that reach too far count against the window; steps that reach too short have lost keys in the cache."""
-    prefill, later, longest = 0, 0, 0
-    for forward in one.forwards:
-        for call in forward.calls:
-            reach = _reach(forward, call) if call.layer == layer else None
-            if reach is not None:
-                longest = forward.total
-                prefill, later = (reach, later) if forward.start == 0 else (prefill, max(later, reach))
-    if not prefill:
-        return None
     limit = one.window if one.window and kind == SLIDING else longest
     due, due_later = min(limit, one.prompt_length), min(limit, longest)
-    crosses = longest > limit
     if prefill == due and later > due_later:
-        return _Span(layer, kind, one.name, later, due_later, crosses)
-    return _Span(layer, kind, one.name, prefill, due, crosses)
+        return _Span(layer, kind, one.name, later, due_later, longest > limit)
+    return _Span(layer, kind, one.name, prefill, due, longest > limit)
 
 
-def _reach(forward: Forward, call: KernelCall) -> int | None:
-    """Columns from a query back to the first key it may read, the widest of one call; None if that cannot be said.
+def _where(wrong: Iterable[_Span], layers: Iterable[int] = ()) -> Location:
+    found = tuple(sorted({*layers, *(span.layer for span in wrong)}))
+    return Location(found, tuple(dict.fromkeys(span.pass_name for span in wrong)))
 
-    Key column c stands for token c + max(0, total - key length), before and after a cache rolls.
-    """
-    first_token = max(0, forward.total - call.key_shape[2])
-    if call.mask is not None and call.mask.first is not None:
-        first = call.mask.first
-        if first.shape[-1] != call.query_shape[2] or not (first >= 0).any():
-            return None
-        queries = np.arange(forward.total - call.query_shape[2], forward.total)
-        return int((queries - first - first_token + 1)[first >= 0].max())
-    if call.mask is not None and call.mask.form != "padding":
-        return None
-    reach = forward.total - first_token
-    by_kernel = call.window_argument if call.kernel.startswith("flash") else None
-    return min(reach, by_kernel) if by_kernel else reach
+
+def _source(published: ConfigFacts) -> str:
+    return f"{published.window.key} in {published.origin}" if published.window else "loaded config"
+
+
+def _set_otherwise(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: Iterable[_Span]) -> Iterator[Finding]:
+    """The configuration or modules have another window; what their layers read comes along."""
+    sliding = [layer for layer in facts.layers if layer.kind == SLIDING]
+    odd = {x.index: value for x in sliding for value in x.window_attributes.values() if value != wanted}
+    lost = published.window is not None and facts.loaded.window_in_force != wanted
+    if not lost and not odd:
+        return
+    wrong = [span for span in spans if span.wrong]
+    seen = [f"loaded {_said(facts.loaded)}"]
+    seen += [f"modules {', '.join(sorted({str(value) for value in odd.values()}))}"] if odd else []
+    seen += [wrong[0].words()] if wrong else []
+    yield Finding(
+        title="sliding layers do not have the published window"
+        if sliding
+        else "the published window is lost on loading",
+        severity=Severity.ERROR,
+        where=_where(wrong, [layer.index for layer in sliding] if lost else odd),
+        observed="; ".join(seen),
+        expected=f"{wanted} everywhere ({_source(published)})",
+        do="set the window in the configuration before the model is built from it",
+        standing=True,
+    )
+
+
+def _read_otherwise(
+    published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: Iterable[_Span]
+) -> Iterator[Finding]:
+    """Only the measurement differs: that stands at the gate where it was seen."""
+    wrong = [span for span in spans if span.wrong]
+    if wrong:
+        yield Finding(
+            title="sliding layers do not have the published window",
+            severity=Severity.ERROR,
+            where=_where(wrong),
+            gate="mask",
+            observed=f"loaded {_said(facts.loaded)}; {wrong[0].words()}",
+            expected=f"{wanted} everywhere ({_source(published)})",
+            do="look at what builds the mask of these layers: configuration and modules have the right window",
+        )
+
+
+def _limited(spans: Iterable[_Span]) -> Iterator[Finding]:
+    wrong = [span for span in spans if span.wrong]
+    if wrong:
+        yield Finding(
+            title="layers that should read everything do not",
+            severity=Severity.ERROR,
+            where=_where(wrong),
+            gate="mask",
+            observed=wrong[0].words(),
+            expected=f"{wrong[0].due} keys, {wrong[0].kind} has no window",
+            do="look at layer_types and the window in the configuration: the window reaches layers that have none",
+        )

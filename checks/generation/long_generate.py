@@ -28,8 +28,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gemma_doctor.check import CouldNotLook, check
-from gemma_doctor.evidence import Generation, Ints, Pass, Trace
+from gemma_doctor.check import CouldNotLook, NotApplicable, check
+from gemma_doctor.evidence import Crash, Generation, Ints, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Location, Severity
 
 REPEATS = 4  # a loop is a run of tokens that stands at least this often in a row at the end ...
@@ -37,35 +37,41 @@ LOOP_TOKENS = 16  # ... and fills at least this many tokens
 
 
 @check()
-def long_generate(trace: Trace, generation: Generation) -> Iterator[Finding | Examined]:
+def long_generate(trace: Trace, generation: Generation | None) -> Iterator[Finding | Examined]:
     """A long generation crosses the window without an exception or a loop of its own."""
-    if generation.crash and generation.crash.refused:
-        raise CouldNotLook(f"generate() refuses: {generation.crash.message}")
-    crashed: dict[tuple[str, str], list[Pass]] = {}
-    for one in trace.passes:
-        if one.crash:
-            crashed.setdefault((one.crash.kind, one.crash.message), []).append(one)
-    for passes in crashed.values():
-        yield _crash(passes)
-    if generation.crash:
-        yield Examined(1, f"stopped by an exception after {len(generation.tokens)} tokens")
-        return
-    total = generation.prompt_length + len(generation.tokens)
-    if generation.window is not None and total <= generation.window:
-        if crashed:
-            yield Examined(1, "exceptions only: the window was not crossed")
-            return
-        lengths = f"{generation.prompt_length} + {len(generation.tokens)}"
-        raise CouldNotLook(f"{lengths} tokens do not cross the window of {generation.window:,}")
-    loop = repeated_tail(generation.tokens)
+    yield from _crashes(trace)
+    if not trace.causal:
+        raise NotApplicable("bidirectional: it does not generate")
+    if generation is None:
+        raise CouldNotLook("the long generation was not run")
+    said = _crossing(generation)
+    loop = None if generation.crash else repeated_tail(generation.tokens)
     if loop:
         yield _loop(generation, *loop)
+    yield Examined(len(generation.tokens) or 1, said)
+
+
+def _crossing(generation: Generation) -> str:
+    """How far the generation went, in words.
+
+    Raises:
+        CouldNotLook: it proves nothing.
+    """
+    prompt, generated = generation.prompt_length, len(generation.tokens)
+    if generation.crash and generation.crash.refused:
+        raise CouldNotLook(f"generate() refuses: {generation.crash.message}")
+    if generation.crash:
+        return f"stopped by an exception after {generated} tokens"
     crossed = "no window to cross"
     if generation.window is not None:
-        crossed = f"window crossed at step {max(generation.window - generation.prompt_length, 0)}"
-    yield Examined(
-        len(generation.tokens), f"prompt {generation.prompt_length}, generated {len(generation.tokens)}, {crossed}"
-    )
+        beyond = prompt + generated - generation.window
+        if beyond < 1:
+            raise CouldNotLook(f"{prompt} + {generated} tokens do not cross the window of {generation.window:,}")
+        wanted = f" of {generation.margin} wanted" if beyond < generation.margin else ""
+        crossed = f"window crossed at step {max(generated - beyond, 0)}, {beyond}{wanted} tokens past the edge"
+    if generation.no_reference:
+        raise CouldNotLook(generation.no_reference)
+    return f"prompt {prompt}, generated {generated}, {crossed}"
 
 
 def repeated_tail(tokens: Ints) -> tuple[int, int] | None:
@@ -92,38 +98,33 @@ def _loop(generation: Generation, start: int, period: int) -> Finding:
         ),
         observed=f"{period} tokens again and again from step {start}; the reference route differs at {step}",
         expected="no loop that the reference route does not make",
-        do="read the findings above: something between cache and mask is wrong"
-        if not own
-        else "nothing to mend: greedy decoding of a small model loops by itself",
+        do="nothing to mend: greedy decoding of a small model loops by itself"
+        if own
+        else "read the findings above: something between cache and mask is wrong",
     )
 
 
-def _crash(passes: list[Pass]) -> Finding:
-    first = passes[0]
-    crash = first.crash
-    assert crash is not None
-    at = f"total length {crash.total}"
-    if first.window is not None:
-        at += f" (W {crash.total - first.window:+d})" if crash.total != first.window else " (= W)"
+def _crashes(trace: Trace) -> Iterator[Finding]:
+    """One finding for each exception, however many passes it ended."""
+    crashed: dict[tuple[str, str], list[tuple[Pass, Crash]]] = {}
+    for one in trace.passes:
+        if one.crash:
+            crashed.setdefault((one.crash.kind, one.crash.message), []).append((one, one.crash))
+    for ended in crashed.values():
+        first, crash = ended[0]
+        yield _crash(crash, first, tuple(one.name for one, _ in ended))
+
+
+def _crash(crash: Crash, first: Pass, passes: tuple[str, ...]) -> Finding:
     layer = "outside of any layer" if crash.layer is None else f"layer {crash.layer}"
-    where = Location(
-        passes=tuple(one.name for one in passes),
-        boundary=f"pass {first.name!r}, step {crash.step}, {layer}, {at}",
-    )
-    if crash.refused:
-        return Finding(
-            title="the library refuses this way of generating",
-            severity=Severity.NOTE,
-            where=where,
-            observed=f"{crash.kind}: {crash.message}",
-            expected="it runs, or says why not: it says",
-            do="another transformers release may offer it",
-        )
+    refused = crash.refused
     return Finding(
-        title=f"the model raises {crash.kind}",
-        severity=Severity.ERROR,
-        where=where,
+        title="the library refuses this way of generating" if refused else f"the model raises {crash.kind}",
+        severity=Severity.NOTE if refused else Severity.ERROR,
+        where=Location(passes=passes, boundary=f"{first.place(crash.step, crash.total)}, {layer}"),
         observed=f"{crash.kind}: {crash.message}",
-        expected="no exception",
-        do="compare with another transformers release, another --attn-implementation, and use_cache=False",
+        expected="it runs, or says why not: it says" if refused else "no exception",
+        do="another transformers release may offer it"
+        if refused
+        else "compare with another transformers release, another --attn-implementation, and use_cache=False",
     )

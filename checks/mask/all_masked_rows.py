@@ -27,62 +27,60 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import NotApplicable, check
-from gemma_doctor.evidence import Bools, KernelCall, MaskFacts, Trace
-from gemma_doctor.finding import Examined, Finding, Severity, Sighting
+from gemma_doctor.evidence import Forward, Ints, KernelCall, MaskFacts, Trace
+from gemma_doctor.finding import Examined, Finding, Severity, Sighting, counted
+
+EMPTY = "a real token has no key to read"
 
 
 @check()
 def all_masked_rows(trace: Trace) -> Iterator[Finding | Examined]:
     """Every real query can read at least one key."""
-    seen = Sighting("", "0: every token sees at least itself", "")
+    seen: dict[str, Sighting] = {}
     masks = pads = bad = 0
     risky: set[str] = set()
     for one, step, forward, call in trace.calls():
-        queries = call.query_shape[2]
-        if call.mask is None or call.mask.form != "dense" or call.mask.shape[2] != queries:
+        if call.mask is None or call.mask.form != "dense" or call.mask.shape[2] != call.query_shape[2]:
             continue
         masks += 1
-        is_real = forward.real[:, -queries:]
-        empty = _empty_rows(call, call.mask, is_real)
-        real = empty & is_real
-        pad_rows = int((empty & ~is_real).sum())
-        pads = max(pads, pad_rows)
-        if pad_rows and trace.device != "cpu" and call.kernel != "eager":
+        real, pad = _empty_rows(forward, call, call.mask)
+        bad, pads = bad + len(real), max(pads, len(pad))
+        if len(pad) and trace.device != "cpu" and call.kernel != "eager":
             risky.add(call.kernel)
-        if real.any():
-            row, query = (int(axis[0]) for axis in np.nonzero(real))
-            seen.boundary = seen.boundary or (
-                f"first in pass {one.name!r}, step {step}, layer {call.layer}: "
-                f"row {row}, column {forward.total - queries + query}"
-            )
-            seen.at(one.name, call.layer)
-            bad += int(real.sum())
+        if len(real):
+            cell = f"row {real[0, 0]}, column {real[0, 1]}"
+            boundary = f"first in {one.place(step, forward.total)}, layer {call.layer}: {cell}"
+            first = Sighting(f"{len(real)} in one mask", "0: every token sees at least itself", boundary)
+            seen.setdefault(EMPTY, first).at(one.name, call.layer)
     if not masks:
         raise NotApplicable("no pass used a 4-D mask")
-    if bad:
-        yield Finding(
-            title="a real token has no key to read",
-            severity=Severity.ERROR,
-            where=seen.where,
-            observed=f"{bad} fully masked rows of real queries",
-            expected=seen.expected,
-            do="check how the padding mask and the window are combined, and the column offset of the cache",
+    for title, sighting in seen.items():
+        do = "check how the padding mask and the window are combined, and the column offset of the cache"
+        yield sighting.finding(
+            title, Severity.ERROR, do, observed=f"{counted(bad, 'fully masked row')} of real queries"
         )
     if risky:
-        yield Finding(
-            title=f"rows of pad queries are fully masked on {trace.device}",
-            severity=Severity.NOTE,
-            observed=f"up to {pads} pad rows in one mask, kernel {', '.join(sorted(risky))}",
-            expected="harmless as long as nothing reads those rows; some kernels return NaN for them",
-            do="if NaN shows up in half precision, look at the pad rows first",
-        )
+        yield _pad_rows_at_risk(trace.device, pads, risky)
     harmless = f"{pads} pad rows at most in one mask" + (" (harmless on cpu)" if trace.device == "cpu" else "")
     yield Examined(masks, f"{masks:,} masks: {bad} empty rows of real queries, {harmless}")
 
 
-def _empty_rows(call: KernelCall, mask: MaskFacts, is_real: Bools) -> Bools:
-    """Rows of the mask, shape (b, q), in which some head can read none of the keys handed over."""
+def _empty_rows(forward: Forward, call: KernelCall, mask: MaskFacts) -> tuple[Ints, Ints]:
+    """Real and pad queries for which some head can read none of the keys handed over: (row, column) each."""
     assert mask.first is not None and mask.count is not None
+    queries = call.query_shape[2]
+    is_real = forward.real[:, -queries:]
     nothing = (mask.count == 0) | (mask.first >= call.key_shape[2])
-    rows: Bools = np.broadcast_to(nothing.any(axis=1), is_real.shape)
-    return rows
+    empty = np.broadcast_to(nothing.any(axis=1), is_real.shape)
+    offset = (0, forward.total - queries)
+    return np.argwhere(empty & is_real) + offset, np.argwhere(empty & ~is_real) + offset
+
+
+def _pad_rows_at_risk(device: str, pads: int, kernels: set[str]) -> Finding:
+    return Finding(
+        title=f"rows of pad queries are fully masked on {device}",
+        severity=Severity.NOTE,
+        observed=f"up to {pads} pad rows in one mask, kernel {', '.join(sorted(kernels))}",
+        expected="harmless as long as nothing reads those rows; some kernels return NaN for them",
+        do="if NaN shows up in half precision, look at the pad rows first",
+    )

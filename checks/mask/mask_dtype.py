@@ -15,7 +15,8 @@ How to fix
     dot product attention; 0 and torch.finfo(dtype).min for addition.
 
 Known limits
-    Where the library passes no mask there is nothing to look at: then causality is the kernel's own business.
+    Where the library passes no mask there is nothing to look at; whether its kernel is causal then is the business of
+    `mask-shape`. Masks of kernels that are not known here are counted and not judged.
 
 References
     torch.nn.functional.scaled_dot_product_attention: bool True takes part in attention (the reverse of
@@ -24,9 +25,10 @@ References
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from gemma_doctor.check import NotApplicable, check
+from gemma_doctor.check import CouldNotLook, NotApplicable, check
 from gemma_doctor.evidence import KernelCall, MaskFacts, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
 
@@ -35,29 +37,40 @@ from gemma_doctor.finding import Examined, Finding, Severity, Sighting
 def mask_dtype(trace: Trace) -> Iterator[Finding | Examined]:
     """Masks have the dtype and the values that their kernel expects."""
     wrong: dict[str, Sighting] = {}
-    kinds: dict[str, int] = {}
+    judged: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
     for one, step, forward, call in trace.calls():
         if call.mask is None:
             continue
-        label = f"{call.mask.dtype or call.mask.form} for {call.kernel}"
-        kinds[label] = kinds.get(label, 0) + 1
+        kind = f"{call.mask.dtype or call.mask.form} for {call.kernel}"
+        if not _can_judge(call.kernel, call.mask):
+            unknown[kind] += 1
+            continue
+        judged[kind] += 1
         fault = _fault(call, call.mask)
         if fault:
             title, observed, expected = fault
-            boundary = f"first in pass {one.name!r}, step {step}, total length {forward.total}, layer {call.layer}"
+            boundary = f"first in {one.place(step, forward.total)}, layer {call.layer}"
             wrong.setdefault(title, Sighting(observed, expected, boundary)).at(one.name, call.layer)
-    if not kinds:
+    if not judged and not unknown:
         raise NotApplicable("every mask is None: causality is left to the kernel")
+    if not judged:
+        raise CouldNotLook(f"what these kernels read is not known: {_listed(unknown)}")
     for title, seen in wrong.items():
-        yield Finding(
-            title=title,
-            severity=Severity.ERROR,
-            where=seen.where,
-            observed=seen.observed,
-            expected=seen.expected,
-            do="build the mask for the attention implementation in use, or leave it to the library",
-        )
-    yield Examined(sum(kinds.values()), ", ".join(f"{count:,} {label}" for label, count in kinds.items()))
+        do = "build the mask for the attention implementation in use, or leave it to the library"
+        yield seen.finding(title, Severity.ERROR, do)
+    rest = f"; not judged: {_listed(unknown)}" if unknown else ""
+    yield Examined(judged.total(), _listed(judged) + rest)
+
+
+def _listed(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+
+
+def _can_judge(kernel: str, mask: MaskFacts) -> bool:
+    if kernel in ("eager", "sdpa"):
+        return mask.form == "dense"  # any other shape is mask-shape's business
+    return kernel.startswith("flash") or kernel == "flex_attention"
 
 
 def _fault(call: KernelCall, mask: MaskFacts) -> tuple[str, str, str] | None:
@@ -66,8 +79,6 @@ def _fault(call: KernelCall, mask: MaskFacts) -> tuple[str, str, str] | None:
         return _form(mask, "padding", "a 2-D padding mask")
     if call.kernel == "flex_attention":
         return _form(mask, "block", "a BlockMask")
-    if mask.form != "dense" or call.kernel not in ("eager", "sdpa"):
-        return None  # its shape is mask-shape's business
     if mask.nans:
         return "the mask holds NaN", f"{mask.nans} NaN in a {mask.dtype} mask", "no NaN"
     if mask.dtype == call.query_dtype:
@@ -80,11 +91,8 @@ def _fault(call: KernelCall, mask: MaskFacts) -> tuple[str, str, str] | None:
             return None
         return "the mask has a dtype that the kernel misreads", mask.dtype, f"bool or {call.query_dtype}"
     if mask.dtype == "bool":
-        return (
-            "a bool mask is added to the scores",
-            "bool: adds 1 where a key may be read, 0 where not",
-            call.query_dtype,
-        )
+        observed = "bool: adds 1 where a key may be read, 0 where not"
+        return "a bool mask is added to the scores", observed, call.query_dtype
     return "the mask has another dtype than the query", mask.dtype, call.query_dtype
 
 

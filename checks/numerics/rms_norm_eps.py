@@ -30,31 +30,24 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
-from gemma_doctor.evidence import Config, ModelFacts, NormFacts
-from gemma_doctor.finding import Examined, Finding, Location, Severity
+from gemma_doctor.evidence import Claim, Config, ModelFacts, NormFacts
+from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 from gemma_doctor.oracle import agree
 
 
 @check()
 def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding | Examined]:
     """Published = loaded = every norm module = the epsilon that acts."""
-    published = config.published.eps
-    claim, origin = published, config.published.origin
+    claim, origin = config.published.eps, config.published.origin
     if claim is None and facts is not None:
         claim, origin = facts.loaded.eps, f"{facts.loaded.origin}, not published"
     if claim is None:
         raise NotApplicable("no epsilon is named" if facts else "the file names no epsilon")
     if not _usable(claim.value):
-        yield Finding(
-            title=f"{claim.key} is no usable epsilon",
-            severity=Severity.ERROR,
-            observed=f"{claim.value!r} ({origin})",
-            expected="a number above 0, such as 1e-06",
-            do=f"write the value that the model was trained with into {claim.key}",
-        )
+        yield _unusable(claim, origin)
         yield Examined(1, f"{claim.value!r} ({origin})")
         return
-    yield from _against_expectations(config, claim.key, claim.value, origin)
+    yield from _against_expectations(config, claim, origin)
     if facts is None:
         yield Examined(1, f"{claim.value:.6g} published")
         return
@@ -63,29 +56,35 @@ def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding |
     if not looked_at:
         raise CouldNotLook("no norm module could be read or measured")
     measured = [norm for norm in looked_at if norm.measured is not None]
-    yield Examined(
-        len(looked_at), f"{claim.value:.6g} in {len(looked_at)} norms, measured in {len(measured)}{_dtypes(measured)}"
-    )
+    dtypes = f" ({', '.join(sorted({norm.dtype for norm in measured}))})" if measured else ""
+    norms = counted(len(looked_at), "norm")
+    yield Examined(len(looked_at), f"{claim.value:.6g} in {norms}, measured in {len(measured)}{dtypes}")
 
 
 def _usable(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
-def _dtypes(norms: Sequence[NormFacts]) -> str:
-    return f" ({', '.join(sorted({norm.dtype for norm in norms}))})" if norms else ""
+def _unusable(claim: Claim, origin: str) -> Finding:
+    return Finding(
+        title=f"{claim.key} is no usable epsilon",
+        severity=Severity.ERROR,
+        observed=f"{claim.value!r} ({origin})",
+        expected="a number above 0, such as 1e-06",
+        do=f"write the value that the model was trained with into {claim.key}",
+    )
 
 
-def _against_expectations(config: Config, key: str, value: float, origin: str) -> Iterator[Finding]:
+def _against_expectations(config: Config, claim: Claim, origin: str) -> Iterator[Finding]:
     for one in config.expectations:
         expected = one.facts.eps
-        if expected is not None and _usable(expected.value) and not agree(expected.value, value):
+        if expected is not None and _usable(expected.value) and not agree(expected.value, claim.value):
             yield Finding(
                 title="the epsilon of the norms is not the one expected",
-                severity=Severity.ERROR if one.binding else Severity.WARNING,
-                observed=f"{value:.6g} ({key} in {origin})",
+                severity=one.severity,
+                observed=f"{claim.value:.6g} ({claim.key} in {origin})",
                 expected=f"{expected.value:.6g} ({one.facts.origin})",
-                do=f"set {key} to {expected.value:.6g}",
+                do=f"set {claim.key} to {expected.value:.6g}",
             )
 
 
@@ -119,7 +118,8 @@ def _values(values: Sequence[float | None]) -> str:
 
 
 def _some(norms: Sequence[NormFacts]) -> str:
-    return f"{len(norms)} norms, the first {norms[0].name} ({norms[0].dtype})"
+    first = f"{norms[0].name} ({norms[0].dtype})"
+    return f"{counted(len(norms), 'norm')}, {'the first ' if len(norms) > 1 else ''}{first}"
 
 
 def _layers(norms: Sequence[NormFacts]) -> tuple[int, ...]:

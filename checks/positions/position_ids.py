@@ -26,7 +26,6 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -34,44 +33,40 @@ from gemma_doctor.check import CouldNotLook, check
 from gemma_doctor.evidence import Ints, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
 
+BROKEN = "position ids do not continue by one"
+UNLIKE = "rotary modules of one forward received different position ids"
+SHIFTED = "a row is shifted by a constant (harmless)"
+
 
 @check()
 def position_ids(trace: Trace) -> Iterator[Finding | Examined]:
     """Position ids continue by one per real token, over every forward."""
-    broken = Sighting("", "+1 for every real token", "")
-    shifted = Sighting("", "first real token at 0", "")
-    disagreeing = Sighting("different ids", "the same ids for every layer kind", "")
+    seen: dict[str, Sighting] = {}
     forwards = 0
     for one in trace.passes:
         forwards += sum(forward.positions is not None for forward in one.forwards)
-        if not all(forward.positions_agree for forward in one.forwards):
-            disagreeing.at(one.name)
-        for ids in _rows(one):
-            jumps = np.flatnonzero(np.diff(ids) != 1)
-            if jumps.size:
-                broken.observed = broken.observed or _around(ids, int(jumps[0]) + 1)
-                broken.at(one.name)
-            elif ids.size and ids[0] != 0:
-                shifted.observed = shifted.observed or f"first real token at position {ids[0]}"
-                shifted.at(one.name)
+        for title, observed, expected in _faults(one):
+            seen.setdefault(title, Sighting(observed, expected, f"first in pass {one.name!r}")).at(one.name)
     if not forwards:
         raise CouldNotLook("no rotary module received position ids")
-    for seen, title, severity in (
-        (broken, "position ids do not continue by one", Severity.ERROR),
-        (disagreeing, "rotary modules of one forward received different position ids", Severity.ERROR),
-        (shifted, "a row is shifted by a constant (harmless)", Severity.NOTE),
-    ):
-        if seen.passes:
-            yield Finding(
-                title=title,
-                severity=severity,
-                where=replace(seen.where, boundary=f"first in pass {next(iter(seen.passes))!r}"),
-                observed=seen.observed,
-                expected=seen.expected,
-                do="let generate() count from the attention mask, or pass position_ids that continue over the cache",
-            )
-    found = "" if broken.passes else ", +1 per real token"
+    for title, sighting in seen.items():
+        severity = Severity.NOTE if title == SHIFTED else Severity.ERROR
+        do = "let generate() count from the attention mask, or pass position_ids that continue over the cache"
+        yield sighting.finding(title, severity, do)
+    found = "" if BROKEN in seen else ", +1 per real token"
     yield Examined(forwards, f"{forwards} forwards in {len(trace.passes)} passes{found}")
+
+
+def _faults(one: Pass) -> Iterator[tuple[str, str, str]]:
+    """(title, observed, expected) for one pass."""
+    if not all(forward.positions_agree for forward in one.forwards):
+        yield UNLIKE, "different ids", "the same ids for every layer kind"
+    for ids in _rows(one):
+        jumps = np.flatnonzero(np.diff(ids) != 1)
+        if jumps.size:
+            yield BROKEN, _around(ids, int(jumps[0]) + 1), "+1 for every real token"
+        elif ids.size and ids[0] != 0:
+            yield SHIFTED, f"first real token at position {ids[0]}", "first real token at 0"
 
 
 def _rows(one: Pass) -> Iterator[Ints]:

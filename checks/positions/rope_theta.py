@@ -29,14 +29,14 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
-from gemma_doctor.evidence import Config, ConfigFacts, Floats, ModelFacts, RopeClaim, Trace
+from gemma_doctor.evidence import Config, ConfigFacts, Floats, ModelFacts, RopeClaim, Trace, theta_in_words
 from gemma_doctor.finding import Examined, Finding, Location, Severity
-from gemma_doctor.oracle import EPSILON, agree, inverse_frequencies
+from gemma_doctor.oracle import EPSILON, contradict, inverse_frequencies
 
 # The worst of all published configurations, computed in float32, was 3.2e-7 (llama3 scaling).
 RELATIVE_ERROR = 1e-5
@@ -45,38 +45,48 @@ RELATIVE_ERROR = 1e-5
 @check()
 def rope_theta(config: Config, facts: ModelFacts | None, trace: Trace | None) -> Iterator[Finding | Examined]:
     """Published = loaded = live rotary frequencies, for each layer kind."""
-    published = config.published
     yield from _against_expectations(config, facts)
     if facts is None:
-        if not published.rope:
+        if not config.published.rope:
             raise NotApplicable("the file names no rotary parameters")
-        written = list(published.rope.values())
+        written = list(config.published.rope.values())
         named = all(claim.theta is not None for claim in written)
-        spoken = _thetas(written) if named else " and ".join(map(_said, written))
-        yield Examined(len(written), f"{spoken} published")
+        said = _thetas(written) if named else " and ".join(map(str, written))
+        yield Examined(len(written), f"{said} published")
         return
     if not facts.rotary:
         raise NotApplicable("the model has no rotary frequencies")
-    seen = _Seen()
-    for kinds in _turning_alike(published, facts):
-        yield from _kinds(kinds, published, facts, trace, seen)
-    if not seen.claims:
-        raise CouldNotLook("; ".join(seen.unknown) or "neither file nor configuration names a theta")
-    dtypes = sorted({buffer.dtype for buffer in facts.rotary} - {"float32"})
-    yield Examined(
-        seen.compared,
-        f"{_thetas(seen.claims)} live, worst relative error {seen.worst:.0e}"
-        + (f" (kept in {', '.join(dtypes)})" if dtypes else "")
-        + "".join(f"; not looked at: {reason}" for reason in seen.unknown),
-    )
+    groups = [_compared(kinds, config.published, facts, trace) for kinds in _turning_alike(config.published, facts)]
+    yield from (_finding(one) for one in groups if one.wrong)
+    judged = [one.claim for one in groups if one.claim is not None]
+    unknown = [one.unknown for one in groups if one.unknown]
+    if not judged:
+        raise CouldNotLook("; ".join(unknown) or "neither file nor configuration names a theta")
+    dtypes = ", ".join(sorted({buffer.dtype for buffer in facts.rotary} - {"float32"}))
+    said = f"{_thetas(judged)} live, worst relative error {max(one.worst for one in groups):.0e}"
+    said += f" (kept in {dtypes})" if dtypes else ""
+    yield Examined(sum(one.compared for one in groups), "; not looked at: ".join([said, *unknown]))
 
 
-@dataclass
-class _Seen:
+@dataclass(frozen=True)
+class _Group:
+    """Layers that turn alike, as compared.
+
+    Attributes:
+        claim: what is right, None where nobody names it, or it cannot be computed (`unknown` says why).
+        compared: how many live frequencies were held against it.
+        worst: largest relative error among those that are right.
+        wrong: what is not, in words.
+    """
+
+    kinds: tuple[str, ...]
+    layers: tuple[int, ...]
+    origin: str = ""
+    claim: RopeClaim | None = None
+    unknown: str = ""
     compared: int = 0
     worst: float = 0.0
-    claims: list[RopeClaim] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    wrong: tuple[str, ...] = ()
 
 
 def _turning_alike(published: ConfigFacts, facts: ModelFacts) -> list[tuple[str, ...]]:
@@ -85,39 +95,39 @@ def _turning_alike(published: ConfigFacts, facts: ModelFacts) -> list[tuple[str,
     return [kinds] if {*published.rope, *facts.loaded.rope} <= {""} else [(kind,) for kind in kinds]
 
 
-def _kinds(
-    kinds: tuple[str, ...], published: ConfigFacts, facts: ModelFacts, trace: Trace | None, seen: _Seen
-) -> Iterator[Finding]:
+def _compared(kinds: tuple[str, ...], published: ConfigFacts, facts: ModelFacts, trace: Trace | None) -> _Group:
     written, loaded = _for_kind(published.rope, kinds[0]), _for_kind(facts.loaded.rope, kinds[0])
     claim = _completed(written, loaded)
+    layers = [layer for layer in facts.layers if layer.kind in kinds]
+    group = _Group(kinds, tuple(layer.index for layer in layers), (published if written else facts.loaded).origin)
     if claim is None or claim.theta is None:
-        return
-    layers = tuple(layer.index for layer in facts.layers if layer.kind in kinds)
-    head_dim = next(layer.head_dim for layer in facts.layers if layer.kind in kinds)
+        return group
     try:
-        right = _candidates(claim, head_dim, published.max_positions or facts.loaded.max_positions)
+        right = _candidates(claim, layers[0].head_dim, published.max_positions or facts.loaded.max_positions)
     except ValueError as reason:
-        seen.unknown.append(f"{' and '.join(kinds)}: {reason}")
-        return
-    seen.claims.append(claim)
-    wrong = [f"loaded {_said(loaded)}"] if written and loaded and _differ(written, loaded) else []
-    for name, values, limit in _live(kinds, layers, facts, trace):
-        error = min(_worst_error(values, frequencies) for frequencies, _ in right)
-        seen.compared += 1
-        if error > limit:
-            wrong.append(f"{name} {_apart(values, right[0][0])}")
-        else:
-            seen.worst = max(seen.worst, error)
-    wrong += _wrong_scaling(layers, trace, [scaling for _, scaling in right])
-    if wrong:
-        yield Finding(
-            title=f"{' and '.join(kinds)} layers do not turn at the published frequencies",
-            severity=Severity.ERROR,
-            where=Location(layers=layers),
-            observed="; ".join([*wrong[:3], *([f"and {len(wrong) - 3} more"] if len(wrong) > 3 else [])]),
-            expected=f"{_said(claim)} ({claim.key} in {published.origin if written else facts.loaded.origin})",
-            do="set theta and scaling in the configuration before the model is built from it",
-        )
+        return replace(group, unknown=f"{' and '.join(kinds)}: {reason}")
+    live = [
+        (name, values, min(_worst_error(values, frequencies) for frequencies, _ in right), limit)
+        for name, values, limit in _live(group, facts, trace)
+    ]
+    wrong = [f"loaded {loaded}"] if written and loaded and contradict(written, loaded) else []
+    wrong += [f"{name} {_apart(values, right[0][0])}" for name, values, error, limit in live if error > limit]
+    wrong += _wrong_scaling(group, trace, [scaling for _, scaling in right])
+    worst = max((error for _, _, error, limit in live if error <= limit), default=0.0)
+    return replace(group, claim=claim, compared=len(live), worst=worst, wrong=tuple(wrong))
+
+
+def _finding(group: _Group) -> Finding:
+    assert group.claim is not None
+    more = [f"and {len(group.wrong) - 3} more"] if len(group.wrong) > 3 else []
+    return Finding(
+        title=f"{' and '.join(group.kinds)} layers do not turn at the published frequencies",
+        severity=Severity.ERROR,
+        where=Location(layers=group.layers),
+        observed="; ".join([*group.wrong[:3], *more]),
+        expected=f"{group.claim} ({group.claim.key} in {group.origin})",
+        do="set theta and scaling in the configuration before the model is built from it",
+    )
 
 
 def _for_kind(rope: Mapping[str, RopeClaim], kind: str) -> RopeClaim | None:
@@ -147,32 +157,28 @@ def _candidates(claim: RopeClaim, head_dim: int, max_positions: int | None) -> l
     return right
 
 
-def _live(
-    kinds: Sequence[str], layers: Sequence[int], facts: ModelFacts, trace: Trace | None
-) -> Iterator[tuple[str, Floats, float]]:
+def _live(group: _Group, facts: ModelFacts, trace: Trace | None) -> Iterator[tuple[str, Floats, float]]:
     """Name, frequencies and allowed relative error of all that serves these layers."""
     for buffer in facts.rotary:
-        if buffer.kind in (*kinds, ""):
+        if buffer.kind in (*group.kinds, ""):
             yield buffer.name, buffer.values, max(RELATIVE_ERROR, EPSILON[buffer.dtype])
     for rotation in trace.rotations if trace else ():
-        if rotation.layer in layers and rotation.dtype == "float32":
+        if rotation.layer in group.layers and rotation.dtype == "float32":
             yield f"layer {rotation.layer}", rotation.frequencies, RELATIVE_ERROR
 
 
-def _wrong_scaling(layers: Sequence[int], trace: Trace | None, right: Sequence[float]) -> list[str]:
+def _wrong_scaling(group: _Group, trace: Trace | None, right: Sequence[float]) -> list[str]:
     return [
         f"layer {rotation.layer}: cos and sin scaled by {rotation.scaling:.6g}, not {right[0]:.6g}"
         for rotation in (trace.rotations if trace else ())
-        if rotation.layer in layers
+        if rotation.layer in group.layers
         and min(abs(rotation.scaling - one) for one in right) > max(RELATIVE_ERROR, EPSILON[rotation.dtype])
     ]
 
 
 def _worst_error(values: Floats, right: Floats) -> float:
-    if values.shape != right.shape:
-        return float("inf")
     still = right == 0
-    if np.any(values[still] != 0):
+    if values.shape != right.shape or np.any(values[still] != 0):
         return float("inf")
     return float(np.max(np.abs(values[~still] / right[~still] - 1), initial=0.0))
 
@@ -185,62 +191,36 @@ def _apart(values: Floats, right: Floats) -> str:
     as_theta = ""
     if values.size > 1 and values[0] > 0 < values[1]:
         # float32 rounding grows with the power, so more digits would be noise
-        as_theta = f" (as theta {_number(float(f'{(values[0] / values[1]) ** values.size:.3g}'))})"
+        as_theta = f" (as theta {theta_in_words(float(f'{(values[0] / values[1]) ** values.size:.3g}'))})"
     return f"turns pair {pair} of {values.size} by {values[pair]:.4g} a token, not {right[pair]:.4g}{as_theta}"
-
-
-def _differ(written: RopeClaim, other: RopeClaim) -> bool:
-    """What both name is not the same."""
-    if written.theta is not None and other.theta is not None and not agree(written.theta, other.theta):
-        return True
-    if written.rope_type and other.rope_type and written.rope_type != other.rope_type:
-        return True
-    both = written.parameters.keys() & other.parameters.keys()
-    return any(not _same(written.parameters[key], other.parameters[key]) for key in both)
-
-
-def _same(a: object, b: object) -> bool:
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return agree(a, b)
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return a == b
 
 
 def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[Finding]:
     for one in config.expectations:
-        for kind, demanded in one.facts.rope.items():
-            expected, source = demanded, config.published
-            claim = _for_kind(source.rope, kind)
-            if facts is not None and (claim is None or claim.theta is None or not claim.rope_type):
-                source, claim = facts.loaded, _for_kind(facts.loaded.rope, kind)
+        for kind, expected in one.facts.rope.items():
+            source, claim = _held_against(kind, config.published, facts)
             # A whole file that names a theta and no scaling has none; single keys demand only themselves.
             if expected.theta is not None and one.facts.hidden_size is not None and not expected.rope_type:
                 expected = replace(expected, rope_type="default")
-            if claim is not None and _differ(expected, claim):
-                yield Finding(
-                    title=f"rotary parameters of {kind or 'all'} layers are not the ones expected",
-                    severity=Severity.ERROR if one.binding else Severity.WARNING,
-                    where=Location(
-                        layers=tuple(x.index for x in facts.layers if kind in ("", x.kind)) if facts else ()
-                    ),
-                    observed=f"{_said(claim)} ({claim.key} in {source.origin})",
-                    expected=f"{_said(expected)} ({one.facts.origin})",
-                    do=f"set {claim.key} back, or drop the expectation if it was changed on purpose",
-                )
+            if claim is None or not contradict(expected, claim):
+                continue
+            yield Finding(
+                title=f"rotary parameters of {kind or 'all'} layers are not the ones expected",
+                severity=one.severity,
+                where=Location(layers=tuple(x.index for x in facts.layers if kind in ("", x.kind)) if facts else ()),
+                observed=f"{claim} ({claim.key} in {source.origin})",
+                expected=f"{expected} ({one.facts.origin})",
+                do=f"set {claim.key} back, or drop the expectation if it was changed on purpose",
+            )
 
 
-def _said(claim: RopeClaim | None) -> str:
-    if claim is None:
-        return "nothing"
-    scaling = f", {claim.rope_type}" if claim.rope_type not in ("", "default") else ""
-    terms = [f"{key} {value}" for key, value in claim.parameters.items() if isinstance(value, (int, float, str))]
-    return f"theta {_number(claim.theta)}{scaling}" + (f" ({', '.join(terms)})" if terms else "")
+def _held_against(kind: str, published: ConfigFacts, facts: ModelFacts | None) -> tuple[ConfigFacts, RopeClaim | None]:
+    """The published parameters of a layer kind where they are whole, else the loaded ones."""
+    claim = _for_kind(published.rope, kind)
+    if facts is not None and (claim is None or claim.theta is None or not claim.rope_type):
+        return facts.loaded, _for_kind(facts.loaded.rope, kind)
+    return published, claim
 
 
 def _thetas(claims: Sequence[RopeClaim]) -> str:
-    return " and ".join(dict.fromkeys(_number(claim.theta) for claim in claims))
-
-
-def _number(theta: float | None) -> str:
-    return "not named" if theta is None else f"{theta:,.6g}" if theta % 1 else f"{theta:,.0f}"
+    return " and ".join(dict.fromkeys(theta_in_words(claim.theta) for claim in claims))

@@ -2,7 +2,8 @@
 
 What it proves
     In the padded batch, run as the subject's tokenizer would pad it, the last column of each row is a real token; where
-    it is a pad, the row's next-token logits are compared with the same row run alone.
+    it is a pad, the row's next-token logits are compared with the same row run alone. The tokenizer's setting, where
+    there is one, is compared with the side on which the batch was padded.
 
 Why it matters
     `generate` continues from the last column. If that is a pad, the model continues a sentence that ends in padding: on
@@ -26,35 +27,53 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import check
-from gemma_doctor.evidence import PaddedBatch
-from gemma_doctor.finding import Examined, Finding, Location, Severity
+from gemma_doctor.evidence import PaddedBatch, TokenizerFacts
+from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
+from gemma_doctor.oracle import FINDING_FLOORS
 
-FLOORS = 4  # a difference counts when it is larger than this many noise floors
+DO = 'tokenizer.padding_side = "left" before generate()'
 
 
 @check()
-def padding_side(batch: PaddedBatch) -> Iterator[Finding | Examined]:
+def padding_side(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> Iterator[Finding | Examined]:
     """Batches that generate end with real tokens."""
-    ends_in_pad = ~batch.real[:, -1]
-    if ends_in_pad.any():
-        worst = float(batch.deviation[ends_in_pad].max())
-        off = worst > FLOORS * batch.floor
-        rows = np.flatnonzero(ends_in_pad)
-        flips = int(batch.flips[ends_in_pad].sum())
+    rows = np.flatnonzero(~batch.real[:, -1])
+    if len(rows):
+        yield _ends_in_pads(batch, rows.tolist(), _setting(batch, tokenizer))
+    elif tokenizer is not None and tokenizer.padding_side == "right":
         yield Finding(
-            title=f"rows are padded on the {batch.side}, and generate() continues from the pad",
-            severity=Severity.ERROR if off else Severity.WARNING,
-            where=Location(passes=(batch.pass_name,), boundary=f"rows {', '.join(str(row) for row in rows)}"),
-            observed=f"{len(rows)} of {len(ends_in_pad)} rows end in a pad (side set by the {batch.side_from})",
-            expected="the last column of every row is a real token",
-            effect=f"next-token logits off by {worst:.3g} from the same row alone (noise {batch.floor:.2g}); "
-            f"{flips} of {len(rows)} top tokens change",
-            do='tokenizer.padding_side = "left" before generate()',
+            title="the tokenizer is set to pad on the right",
+            severity=Severity.NOTE,
+            observed=f"{_setting(batch, tokenizer)}; no row of this batch ends in a pad",
+            expected="left, for batches that generate",
+            do=DO,
             standing=True,
         )
     padded = int((~batch.real).any(axis=1).sum())
-    worst_all = float((batch.deviation / batch.floor).max()) if batch.floor else 0.0
-    yield Examined(
-        len(batch.real),
-        f"{len(batch.real)} rows, {padded} padded on the {batch.side}; worst {worst_all:.2g} noise floors from alone",
+    worst = float((batch.deviation / batch.floor).max()) if batch.floor else 0.0
+    said = f"{counted(len(batch.real), 'row')}, {padded} padded on the {batch.side}"
+    said += f" ({_setting(batch, tokenizer)})" if tokenizer is not None else ""
+    yield Examined(len(batch.real), f"{said}; worst {worst:.2g} noise floors from alone")
+
+
+def _setting(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> str:
+    """What decides the side, against the side on which the batch was really padded."""
+    if tokenizer is None:
+        return f"side set by {batch.side_from}"
+    against = "" if tokenizer.padding_side == batch.side else f", batch padded on the {batch.side}"
+    return f"tokenizer set to {tokenizer.padding_side}{against}"
+
+
+def _ends_in_pads(batch: PaddedBatch, rows: list[int], decided: str) -> Finding:
+    worst, flips = float(batch.deviation[rows].max()), int(batch.flips[rows].sum())
+    return Finding(
+        title=f"rows are padded on the {batch.side}, and generate() continues from the pad",
+        severity=Severity.ERROR if worst > FINDING_FLOORS * batch.floor else Severity.WARNING,
+        where=Location(passes=(batch.pass_name,), boundary=f"rows {', '.join(map(str, rows))}"),
+        observed=f"{len(rows)} of {len(batch.real)} rows end in a pad ({decided})",
+        expected="the last column of every row is a real token",
+        effect=f"next-token logits off by {worst:.3g} from the same row alone (noise {batch.floor:.2g}); "
+        f"{flips} of {len(rows)} top tokens change",
+        do=DO,
+        standing=True,
     )

@@ -12,11 +12,12 @@ import torch
 
 from gemma_doctor import evidence
 from gemma_doctor.capture import model_facts
-from gemma_doctor.capture.passes import STEPS, Passes, Progress
+from gemma_doctor.capture.passes import STEPS, Passes
 from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.evidence import Generation, PaddedBatch, TokenizerFacts, Trace, frozen
 from gemma_doctor.loading import Patient
-from gemma_doctor.settings import Settings
+from gemma_doctor.oracle import FLIP_FLOORS
+from gemma_doctor.settings import Progress, Settings
 
 NOT_CAUSAL = "bidirectional: it does not generate"
 PHASES = {Trace: "passes", PaddedBatch: "rows alone", Generation: "generate"}
@@ -156,7 +157,7 @@ class Collector:
             real=frozen(batch.real),
             deviation=frozen(np.array([float((row - one).abs().max()) for row, one in pairs])),
             # another token comes first, and the row alone tells the two apart clearly
-            flips=frozen(np.array([bool(one.max() - one[row.argmax()] > 2 * floor) for row, one in pairs])),
+            flips=frozen(np.array([bool(one.max() - one[row.argmax()] > FLIP_FLOORS * floor) for row, one in pairs])),
             floor=floor,
         )
 
@@ -174,7 +175,7 @@ class Collector:
             logits = crossing.reference.logits[:-1]
             best = logits.argmax(dim=1)
             chosen = logits.gather(1, tokens[:, None])[:, 0]
-            clear = logits.max(dim=1).values - chosen > 2 * crossing.reference.floor
+            clear = logits.max(dim=1).values - chosen > FLIP_FLOORS * crossing.reference.floor
         return Generation(
             window=self.patient.reduced_window,
             prompt_length=prompt,

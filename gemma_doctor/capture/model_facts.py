@@ -10,11 +10,11 @@ import torch
 
 from gemma_doctor import compat, published
 from gemma_doctor.capture.masks import dtype_name
-from gemma_doctor.evidence import FULL, SLIDING, LayerFacts, ModelFacts, NormFacts, RotaryBuffer, frozen
+from gemma_doctor.evidence import LayerFacts, ModelFacts, NormFacts, RotaryBuffer, frozen
 from gemma_doctor.oracle import EPSILON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gemma_doctor.evidence import ConfigFacts, Floats
     from gemma_doctor.loading import Patient
@@ -28,18 +28,15 @@ LARGE_INPUT = 64.0
 def model_facts(patient: Patient) -> ModelFacts:
     """The configuration and the modules of the patient's model at the true window."""
     model = patient.model
+    modules = attention_modules(model)
     return ModelFacts(
         loaded=loaded_config(model),
-        layers=tuple(_layer(model, index, module) for index, module in attention_modules(model).items()),
+        layers=_layers(compat.text_config(model), modules),
         norms=tuple(norms(model)),
         rotary=tuple(rotary_buffers(model)),
-        causal=is_causal(model),
+        # the attention modules say whether they read in both directions
+        causal=any(getattr(module, "is_causal", True) for module in modules.values()),
     )
-
-
-def text_config(model: Any) -> Any:
-    """The configuration of the text decoder."""
-    return model.config.get_text_config()
 
 
 def loaded_config(model: Any) -> ConfigFacts:
@@ -47,7 +44,7 @@ def loaded_config(model: Any) -> ConfigFacts:
 
     The window is read off the object: bidirectional Gemma 3 loads half of it and writes the whole one back.
     """
-    config = text_config(model)
+    config = compat.text_config(model)
     mapping = config.to_dict()
     mapping |= {key: getattr(config, key) for key in published.WINDOW_KEYS if key in mapping}
     return published.read(mapping, "loaded config")
@@ -59,7 +56,7 @@ def text_decoder(model: Any) -> Any:
     Raises:
         LookupError: there is none.
     """
-    family = text_config(model).model_type
+    family = compat.text_config(model).model_type
     for module in model.modules():
         if isinstance(getattr(module, "layers", None), torch.nn.ModuleList) and module.config.model_type == family:
             return module
@@ -76,36 +73,30 @@ def attention_modules(model: Any) -> dict[int, Any]:
     return dict(sorted(found.items()))
 
 
-def layer_kinds(model: Any) -> dict[int, str]:
-    """Kind of every layer, as the model's configuration decides it in this release."""
-    return dict(enumerate(compat.layer_kinds(text_config(model))))
+def _layers(config: Any, modules: dict[int, Any]) -> tuple[LayerFacts, ...]:
+    kinds = compat.layer_kinds(config)
+    shared = _shared_kv(kinds, modules)
+    return tuple(_layer(config, index, module, kinds[index], shared.get(index)) for index, module in modules.items())
 
 
-def shared_kv(model: Any) -> dict[int, int]:
+def _shared_kv(kinds: Sequence[str], modules: dict[int, Any]) -> dict[int, int]:
     """For layers that reuse another layer's keys and values: that layer (the last own one of the same kind)."""
-    kinds, modules = layer_kinds(model), attention_modules(model)
     reusing = [index for index, module in modules.items() if getattr(module, "is_kv_shared_layer", False)]
     own = [index for index in modules if index not in reusing]
     return {index: max(other for other in own if kinds[other] == kinds[index]) for index in reusing}
 
 
-def is_causal(model: Any) -> bool:
-    """False if the attention modules say that they read in both directions."""
-    return any(getattr(module, "is_causal", True) for module in attention_modules(model).values())
-
-
-def _layer(model: Any, index: int, module: Any) -> LayerFacts:
-    config = text_config(model)
-    head_dim = int(getattr(module, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+def _layer(config: Any, index: int, module: Any, kind: str, shares_kv_with: int | None) -> LayerFacts:
+    head_dim = int(getattr(module, "head_dim", None) or compat.head_dim(config))
     heads, kv_heads = _heads(module, config, head_dim)
     return LayerFacts(
         index=index,
-        kind=layer_kinds(model)[index],
+        kind=kind,
         window_attributes={name: getattr(module, name) for name in WINDOW_ATTRIBUTES if hasattr(module, name)},
         head_dim=head_dim,
         query_heads=heads,
         kv_heads=kv_heads,
-        shares_kv_with=shared_kv(model).get(index),
+        shares_kv_with=shares_kv_with,
     )
 
 
@@ -133,26 +124,11 @@ def rotary_tensors(model: Any) -> list[tuple[str, str, torch.Tensor]]:
     """(name, layer kind, live inverse frequencies). Copies that are kept for a later reset are left out."""
     decoder = text_decoder(model)
     return [
-        (name, _kind_served(name, decoder), buffer)
+        (name, compat.rotary_kind(name, decoder), buffer)
         for name, buffer in decoder.named_buffers()
         if name.endswith("inv_freq") and not name.endswith("original_inv_freq")
     ]
 
-
-def _kind_served(name: str, decoder: Any) -> str:
-    """Layer kind in the name ("full_attention_inv_freq", "rotary_embs.full_attention.inv_freq"), else by role.
-
-    A decoder with a `rotary_emb_local` uses its `rotary_emb` for full layers only.
-    """
-    for part in name.split("."):
-        if part.removesuffix("_inv_freq") in _KINDS:
-            return part.removesuffix("_inv_freq")
-    if hasattr(decoder, "rotary_emb_local"):
-        return SLIDING if name.startswith("rotary_emb_local.") else FULL
-    return ""
-
-
-_KINDS = (SLIDING, FULL, "chunked_attention")
 
 # --- norms -----------------------------------------------------------------------------------------------------------
 

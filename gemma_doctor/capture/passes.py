@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,7 +22,7 @@ from gemma_doctor.capture.tokens import Tokens
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.evidence import Bools, LayerRotation, ModelFacts, Pass
 from gemma_doctor.loading import Patient
-from gemma_doctor.settings import Settings
+from gemma_doctor.settings import Progress, Settings
 
 # A model without a window is walked across this many tokens instead.
 EDGE_WITHOUT_WINDOW = 64
@@ -31,8 +30,6 @@ BEFORE_EDGE = 8
 STEPS = 4
 TRUE_WINDOW_STEPS = 16
 SECOND_TURN_TOKENS = 12
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)

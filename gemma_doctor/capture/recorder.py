@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from gemma_doctor import compat
+from gemma_doctor.capture.hooks import hooked
 from gemma_doctor.capture.masks import dtype_name, mask_facts
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 from gemma_doctor.errors import in_one_line
@@ -204,7 +205,7 @@ def _layer_rotation(layer: int, cos: torch.Tensor, sin: torch.Tensor) -> LayerRo
 
 
 @contextlib.contextmanager
-def recording(model: Any, recorder: Recorder) -> Iterator[Recorder]:
+def recording(model: Any, recorder: Recorder) -> Iterator[None]:
     """Attach `recorder` to `model` for the duration of the block.
 
     Raises:
@@ -217,14 +218,9 @@ def recording(model: Any, recorder: Recorder) -> Iterator[Recorder]:
     with contextlib.ExitStack() as stack:
         for name in sorted({type(module).__module__ for module in attention.values()}):
             stack.enter_context(compat.attention_function_wrapped(name, backend, recorder.watch_kernel(backend, own)))
-        hooks = [decoder.register_forward_pre_hook(recorder.start_forward, with_kwargs=True)]
-        hooks += [m.register_forward_pre_hook(recorder.enter_layer, with_kwargs=True) for m in attention.values()]
-        hooks += [
-            module.register_forward_pre_hook(recorder.see_positions, with_kwargs=True)
-            for module in decoder.modules()
-            if "Rotary" in type(module).__name__
-        ]
-        hooks.append(decoder.register_forward_hook(recorder.finish_forward, with_kwargs=True))
-        for hook in hooks:
-            stack.callback(hook.remove)
-        yield recorder
+        rotary = [module for module in decoder.modules() if "Rotary" in type(module).__name__]
+        stack.enter_context(hooked([decoder], recorder.start_forward))
+        stack.enter_context(hooked(attention.values(), recorder.enter_layer))
+        stack.enter_context(hooked(rotary, recorder.see_positions))
+        stack.callback(decoder.register_forward_hook(recorder.finish_forward, with_kwargs=True).remove)
+        yield

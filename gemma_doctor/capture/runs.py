@@ -17,6 +17,7 @@ from gemma_doctor.capture.recorder import Recorder, recording
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import Crash, Forward
+from gemma_doctor.settings import Progress
 
 # Noise floor in float32, in units of eps x max|logit|. Measured over all families (cached against uncached, padded
 # against alone): at most 41, and a finding needs four floors.
@@ -67,7 +68,7 @@ class Reference:
 class Heartbeat:
     """A streamer (put and end are generate's interface) that reports how many tokens came out."""
 
-    def __init__(self, asked: int, progress: Callable[[str], None]) -> None:
+    def __init__(self, asked: int, progress: Progress) -> None:
         self._asked, self._progress, self._count = asked, progress, -1  # generate puts the prompt first
 
     def put(self, _ids: Any) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 
-from gemma_doctor import prompts
+from gemma_doctor import compat, prompts
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.loading import Patient
+from gemma_doctor.published import special_ids
 
 # Enough text for any token count: no tokenizer seen here needs more than 6 characters a token on English.
 CHARACTERS_A_TOKEN = 6
@@ -29,11 +27,14 @@ class Tokens:
 
     def __init__(self, patient: Patient, prompt: str | None, seed: int) -> None:
         self._tokenizer = patient.tokenizer
-        self._config = patient.model.config.get_text_config()
+        self._config = compat.text_config(patient.model)
         self._seed = seed
         self._filler = torch.empty(0, dtype=torch.long)
         self.source = prompts.SOURCE if self._tokenizer else f"random ids (seed {seed})"
-        self.user, self.user_source = self._user_ids(prompt) if prompt is not None else (None, self.source)
+        self.user: torch.Tensor | None = None
+        self.user_source = self.source
+        if prompt is not None:
+            self.user, self.user_source = self._user_ids(prompt)
 
     def _user_ids(self, prompt: str) -> tuple[torch.Tensor, str]:
         if not prompt.strip():
@@ -75,16 +76,7 @@ class Tokens:
         return self._filler
 
     def _random(self, length: int, seed: int) -> torch.Tensor:
-        special = _special_ids(self._config.to_dict())
+        special = special_ids(self._config.to_dict())
         ordinary = torch.tensor([i for i in range(self._config.vocab_size) if i not in special])
         picks = torch.randint(len(ordinary), (length,), generator=torch.Generator().manual_seed(seed))
         return ordinary[picks]
-
-
-def _special_ids(config: Mapping[str, Any]) -> set[int]:
-    """Ids that a config names for some purpose (`eos_token_id`, `image_token_id`, ...)."""
-    ids: set[int] = set()
-    for key, value in config.items():
-        if "token_id" in key or "token_index" in key:
-            ids.update(item for item in (value if isinstance(value, list) else [value]) if isinstance(item, int))
-    return ids

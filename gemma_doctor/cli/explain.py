@@ -19,12 +19,12 @@ CHECK = typer.Argument(metavar="CHECK", help="Id of a check, see 'gemma-doctor l
 
 
 def fit(text: str, width: int | None, headings: Sequence[str] = ()) -> Iterator[str]:
-    """The lines of a text; on a terminal its paragraphs are filled anew. A new indent or a dash begins a paragraph."""
+    """The lines of a text; on a terminal its paragraphs are filled anew. A new indent begins a paragraph."""
     paragraph: list[str] = []
     for line in text.splitlines():
         indent = len(line) - len(line.lstrip())
         goes_on = paragraph and line and indent == len(paragraph[0]) - len(paragraph[0].lstrip())
-        if width is None or not goes_on or line.lstrip().startswith(("- ", "* ")) or line in headings:
+        if width is None or not goes_on or line in headings:
             yield from _filled(paragraph, width)
             paragraph = []
         paragraph.append(line)
@@ -35,11 +35,8 @@ def _filled(paragraph: list[str], width: int | None) -> list[str]:
     if width is None or not paragraph or not paragraph[0]:
         return paragraph
     indent = paragraph[0][: len(paragraph[0]) - len(paragraph[0].lstrip())]
-    hanging = indent + ("  " if paragraph[0].lstrip().startswith(("- ", "* ")) else "")
     text = " ".join(line.strip() for line in paragraph)
-    return textwrap.wrap(
-        text, min(width, 120), initial_indent=indent, subsequent_indent=hanging, break_on_hyphens=False
-    )
+    return textwrap.wrap(text, min(width, 120), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def render(check_id: str, width: int | None, color: bool) -> str:

@@ -13,7 +13,7 @@ from gemma_doctor.compat.caches import (
     cache_keyword,
     cache_layers,
     is_cache,
-    report_one_less,
+    reporting_one_less,
     returned_cache,
     why_no_cache_layers,
 )
@@ -27,7 +27,7 @@ from gemma_doctor.compat.configs import (
     whole_config,
     window,
 )
-from gemma_doctor.compat.generation import generate, logits_argument
+from gemma_doctor.compat.generation import generate
 from gemma_doctor.compat.loaders import auto_class, dequantising, dtype_argument, loader_for
 from gemma_doctor.compat.modules import embedding_scale, rotary_kind, scores_are_unscaled
 from gemma_doctor.compat.releases import FIRST_GGUF_RELEASE, FIRST_RELEASE, reads_gguf, release, require_family
@@ -53,11 +53,10 @@ __all__ = [
     "is_cache",
     "layer_kinds",
     "loader_for",
-    "logits_argument",
     "new_text_config",
     "reads_gguf",
     "release",
-    "report_one_less",
+    "reporting_one_less",
     "require_family",
     "returned_cache",
     "rotary_kind",

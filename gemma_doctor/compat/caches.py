@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gemma_doctor.evidence import CacheLayer
@@ -71,8 +73,12 @@ def why_no_cache_layers() -> str:
     return "" if hasattr(cache_utils, "CacheLayerMixin") else "caches have no layer objects before transformers 4.54"
 
 
-def report_one_less(layer: Any) -> None:
+@contextmanager
+def reporting_one_less(layer: Any) -> Iterator[None]:
     """Let one cache layer report one token less than it has seen."""
-    if "get_seq_length" not in vars(layer):
-        seen = layer.get_seq_length
-        layer.get_seq_length = lambda *args: max(seen(*args) - 1, 0)
+    seen = layer.get_seq_length
+    layer.get_seq_length = lambda *args: max(seen(*args) - 1, 0)
+    try:
+        yield
+    finally:
+        del layer.get_seq_length  # the class's own shows again

@@ -1,4 +1,4 @@
-"""Forwards and generation."""
+"""Generation."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ import copy
 from typing import Any
 
 from gemma_doctor.compat.caches import cache_argument
-
-
-def logits_argument(last: int) -> dict[str, Any]:
-    """The keyword under which a forward takes how many columns' logits it keeps: `num_logits_to_keep` before 4.50."""
-    return {"logits_to_keep": last}
 
 
 def generate(

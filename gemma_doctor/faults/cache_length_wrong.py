@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,12 +17,17 @@ from gemma_doctor.loading import Patient
 def cache_length_wrong(patient: Patient) -> Iterator[None]:
     """Let layer 0 of every cache report a length that is one short."""
 
-    def shorten(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for value in (*args, *kwargs.values()):
-            if compat.is_cache(value) and value.layers:
-                compat.report_one_less(value.layers[0])
+    with contextlib.ExitStack() as changed:
+        lying: set[int] = set()
 
-    # When the last module is entered, layer 0 is there (caches make their layers as they are filled) and has stored this
-    # forward's keys: nothing is wrong but what it reports.
-    with hooked([list(attention_modules(model).values())[-1] for model in patient.models], shorten):
-        yield
+        def shorten(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            for value in (*args, *kwargs.values()):
+                if compat.is_cache(value) and value.layers and id(value.layers[0]) not in lying:
+                    # undone at the end: generate() keeps some caches on the model and uses them again (4.57)
+                    changed.enter_context(compat.reporting_one_less(value.layers[0]))
+                    lying.add(id(value.layers[0]))
+
+        # When the last module is entered, layer 0 is there (caches make their layers as they are filled) and has stored
+        # this forward's keys: nothing is wrong but what it reports.
+        with hooked([list(attention_modules(model).values())[-1] for model in patient.models], shorten):
+            yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemma_doctor.capture.model_facts import text_config
+from gemma_doctor import compat
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
 
@@ -12,7 +12,7 @@ from gemma_doctor.loading import Patient
 @fault("sliding-window", why_not=lambda patient: "" if patient.window else "the model has no window")
 def window_halved(patient: Patient) -> Iterator[None]:
     """Halve config.sliding_window of a loaded model."""
-    configs = [text_config(model) for model in patient.models]
+    configs = [compat.text_config(model) for model in patient.models]
     before = [config.sliding_window for config in configs]
     for config in configs:
         config.sliding_window //= 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -32,13 +33,13 @@ class Summary:
     """One preset in words, for a table. Fields that the published file does not write read "not written"."""
 
     name: str
-    hub_id: str
     family: str
     layers: str
     window: str
     pattern: str
 
 
+@cache
 def names() -> tuple[str, ...]:
     """All presets, sorted."""
     entries = (entry.name for entry in files(__name__).iterdir())
@@ -77,7 +78,6 @@ def summary(name: str) -> Summary:
     facts = published.read(load(name), f"preset {name}")
     return Summary(
         name=name,
-        hub_id=hub_id(name),
         family=facts.family,
         layers=_written(facts.layers),
         window=_window(facts),

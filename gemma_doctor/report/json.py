@@ -36,7 +36,7 @@ def render(report: Report) -> str:
         "exit_reason": verdict.exit_reason(report),
         "fail_on": report.fail_on.word if report.fail_on else "never",
         "interrupted": report.interrupted,
-        "subject_source": report.subject.get("subject_source"),
+        "subject_source": report.subject["subject_source"],
         "subject": {key: value for key, value in report.subject.items() if key != "subject_source"},
         "environment": report.environment,
         "passes": report.passes,
@@ -52,8 +52,8 @@ def _counts(report: Report) -> dict[str, int]:
     return {
         "causes": len(report.causes),
         "consequences": len(report.consequences),
-        "warnings": len(verdict.warnings(report)),
-        "notes": len(verdict.notes(report)),
+        "warnings": len(report.warnings),
+        "notes": len(report.notes),
         **{outcome.value: report.count(outcome) for outcome in Outcome},
     }
 

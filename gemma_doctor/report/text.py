@@ -1,23 +1,23 @@
 """The report for people: causes first, then what follows from them, then what was looked at.
 
-Facts that it shows when they are there, by mapping of the Report:
-    subject: name, subject_source, family, layers, layer_kinds (one per examined layer), window, weights
-        ("real", "skeleton" or "none"), cut (what a skeleton lacks)
-    environment: transformers, torch, python, device, dtype, backend, seed
-    passes: prompt_length, prompt_from, generated, window, reduced_window, crossed_at
-    timing: total and phases (seconds), tokens_per_second, peak_memory_mb
+Facts that it shows, by mapping of the Report; those in brackets where they are there:
+    subject: name, subject_source, family, layers, layer_kinds (one per examined layer, or None), window, weights
+        ("real", "skeleton" or "none"), [cut (what a skeleton lacks)]
+    environment: transformers, torch, [device, dtype, backend, seed]
+    passes: [prompt_length, prompt_from, generated, window, reduced_window, crossed_at]
+    timing: total and phases (seconds), [tokens_per_second, peak_memory_mb]
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from gemma_doctor.finding import Finding, Report, Severity
 from gemma_doctor.report import verdict
 from gemma_doctor.report.lines import BLANK, Line, draw
 from gemma_doctor.report.reading_path import not_evaluated, reading_path
-from gemma_doctor.report.where import where
+from gemma_doctor.report.where import kinds_of, where
 
 STYLES = {"SICK": "bold red", "HEALTHY": "bold green", "WARNING": "bold yellow", "NO FAULT FOUND": "bold green"}
 SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -37,8 +37,8 @@ def render(report: Report, width: int | None = None, color: bool = False, verbos
 
 
 def _quiet(report: Report) -> Iterator[Line]:
-    if report.subject.get("subject_source") == "default":
-        yield Line(body=f"{report.subject.get('name')} (no SUBJECT given: the default)")
+    if report.subject["subject_source"] == "default":
+        yield Line(body=_name(report))
     yield _headline(report)
     for cause in report.causes:
         yield from _block("CAUSE", cause, report, 0)
@@ -53,7 +53,7 @@ def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
         yield BLANK
         yield from _block("CAUSE", cause, report, verbosity)
     yield from _consequences(report, verbosity)
-    for word, findings in (("warning", verdict.warnings(report)), ("note", verdict.notes(report))):
+    for word, findings in (("warning", report.warnings), ("note", report.notes)):
         for finding in findings:
             yield BLANK
             yield from _block(word, finding, report, verbosity)
@@ -84,10 +84,7 @@ def _header(report: Report, verbosity: int) -> Iterator[Line]:
             ("reduced", "most passes at W'={}"),
         ),
     )
-    if used or ran:
-        yield Line(
-            body="; ".join(part for part in (", ".join(used), ", ".join(ran)) if part), body_style="dim", indent=2
-        )
+    yield Line(body="; ".join(", ".join(parts) for parts in (used, ran) if parts), body_style="dim", indent=2)
     if verbosity and report.subject.get("cut"):
         yield Line("cut: ", str(report.subject["cut"]), style="dim")
     for remark in report.remarks:
@@ -96,30 +93,30 @@ def _header(report: Report, verbosity: int) -> Iterator[Line]:
 
 def _subject_sentence(report: Report) -> str:
     subject = report.subject
-    name = str(subject.get("name", "?"))
-    if subject.get("subject_source") == "default":
-        name += " (no SUBJECT given: the default)"
     weights = {"real": "real weights", "skeleton": "SKELETON", "none": "published file alone"}
     parts = [
-        *_parts(subject, (("family", "{}"),)),
-        *_layer_parts(subject),
-        *([weights.get(str(subject["weights"]), str(subject["weights"]))] if "weights" in subject else []),
+        str(subject["family"]),
+        _layers(subject),
+        weights[str(subject["weights"])],
         *_parts(report.environment, (("dtype", "{}"), ("backend", "{}"), ("device", "{}"))),
     ]
-    return f"{name}: {', '.join(parts)}" if parts else name
+    return f"{_name(report)}: {', '.join(part for part in parts if part)}"
 
 
-def _layer_parts(subject: Mapping[str, object]) -> list[str]:
-    kinds = subject.get("layer_kinds")
-    window = subject.get("window")
-    names = Counter(str(kind).removesuffix("_attention") for kind in kinds) if isinstance(kinds, (list, tuple)) else {}
-    counted = [f"{n} {kind}" + (f" W={window}" if kind == "sliding" and window else "") for kind, n in names.items()]
-    examined = sum(names.values())
-    layers = subject.get("layers") or examined
-    if not layers:
-        return []
-    cut = f", skeleton of {examined}" if examined not in (0, layers) else ""
-    return [f"{layers} layers{cut}" + (f" ({', '.join(counted)})" if counted else "")]
+def _name(report: Report) -> str:
+    default = " (no SUBJECT given: the default)" if report.subject["subject_source"] == "default" else ""
+    return f"{report.subject['name']}{default}"
+
+
+def _layers(subject: Mapping[str, object]) -> str:
+    """ "18 layers (15 sliding W=512, 3 full)", "26 layers (skeleton of 6: 5 sliding W=512, 1 full)"."""
+    kinds = kinds_of(subject)
+    layers, names = subject["layers"] or len(kinds), Counter(kind.removesuffix("_attention") for kind in kinds)
+    width = f" W={subject['window']}" if subject["window"] else ""
+    counted = ", ".join(f"{n} {kind}{width if kind == 'sliding' else ''}" for kind, n in names.items())
+    if subject["weights"] == "skeleton" and len(kinds) != layers:
+        counted = f"skeleton of {len(kinds)}: {counted}"
+    return f"{layers} layers ({counted})" if counted else f"{layers} layers" if layers else ""
 
 
 def _parts(facts: Mapping[str, object], wanted: tuple[tuple[str, str], ...]) -> list[str]:
@@ -182,25 +179,16 @@ def _consequences(report: Report, verbosity: int) -> Iterator[Line]:
 
 
 def _exit_line(report: Report) -> Line:
-    timing = _timing(report)
-    reason = f" ({verdict.exit_reason(report)})"
-    return Line(f"exit {report.exit_code}", reason + (f"   {timing}" if timing else ""), style="bold", indent=2)
+    said = f" ({verdict.exit_reason(report)})   {_timing(report)}"
+    return Line(f"exit {report.exit_code}", said, style="bold", indent=2)
 
 
 def _timing(report: Report) -> str:
     timing = report.timing
-    total, phases = timing.get("total"), timing.get("phases")
-    if not isinstance(total, (int, float)):
-        return ""
-    named = phases if isinstance(phases, Mapping) else {}
-    spent = [f"{name} {_seconds(float(value))}" for name, value in named.items() if value >= 0.05]
-    text = f"{_seconds(float(total))} s" + (f": {', '.join(spent)}" if spent else "")
-    forms: tuple[tuple[str, Callable[[float], str]], ...] = (
-        ("tokens_per_second", lambda value: f"{value:.1f} tokens/s"),
-        ("peak_memory_mb", lambda value: f"peak {value:,.0f} MB"),
-    )
-    real = report.subject.get("weights") == "real"  # the speed of a skeleton says nothing
-    figures = [form(value) for key, form in forms if real and isinstance(value := timing.get(key), (int, float))]
+    spent = [f"{name} {_seconds(value)}" for name, value in timing["phases"].items() if value >= 0.05]
+    text = f"{_seconds(timing['total'])} s" + (f": {', '.join(spent)}" if spent else "")
+    forms = (("tokens_per_second", "{:.1f} tokens/s"), ("peak_memory_mb", "peak {:,.0f} MB"))
+    figures = _parts(timing, forms) if report.subject["weights"] == "real" else []  # a skeleton's speed says nothing
     return "; ".join([text, *figures])
 
 

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from gemma_doctor.finding import Finding, Outcome, Report, Severity, counted
-
-
-def warnings(report: Report) -> tuple[Finding, ...]:
-    """Findings at `warning` that follow from no other."""
-    return tuple(f for f in report.findings if f.severity is Severity.WARNING and not f.follows_from)
-
-
-def notes(report: Report) -> tuple[Finding, ...]:
-    """Findings at `note` that follow from no other."""
-    return tuple(f for f in report.findings if f.severity is Severity.NOTE and not f.follows_from)
+from gemma_doctor.finding import Outcome, Report, Severity, counted
 
 
 def is_static(report: Report) -> bool:
     """Only the published file was looked at."""
-    return report.subject.get("weights") == "none"
+    return report.subject["weights"] == "none"
 
 
 def verdict(report: Report) -> str:
@@ -30,7 +20,7 @@ def verdict(report: Report) -> str:
         return "SICK"
     if report.interrupted:
         return "INTERRUPTED"
-    if not report.count(Outcome.PASS) + report.count(Outcome.FAIL):
+    if not report.looked:
         return "NOT EXAMINED"
     if report.count(Outcome.ERROR):
         return "INCOMPLETE"
@@ -46,8 +36,8 @@ def counts(report: Report) -> str:
         for number, word in (
             (len(report.causes), "cause"),
             (len(report.consequences), "consequence"),
-            (len(warnings(report)), "warning"),
-            (len(notes(report)), "note"),
+            (len(report.warnings), "warning"),
+            (len(report.notes), "note"),
         )
         if number
     ]
@@ -63,7 +53,7 @@ def headline(report: Report) -> str:
     """The verdict with its range and its figures."""
     word = verdict(report)
     ranges = {"HEALTHY": " in all that was looked at", "NO FAULT FOUND": " in what was looked at"}
-    on = ", on a SKELETON" if report.subject.get("weights") == "skeleton" else ""
+    on = ", on a SKELETON" if report.subject["weights"] == "skeleton" else ""
     also = " (INTERRUPTED)" if report.interrupted and word != "INTERRUPTED" else ""
     on = ", in the published file alone" if is_static(report) else on
     return f"{word}{also}{ranges.get(word, '')}{on}: {counts(report)}"
@@ -90,7 +80,7 @@ def _why_not_examined(report: Report) -> str:
     late = [r for r in report.results if r.outcome is Outcome.SKIPPED and r.reason.startswith("timed out")]
     if late:
         return late[0].reason
-    if not report.count(Outcome.PASS) + report.count(Outcome.FAIL):
+    if not report.looked:
         return "no check could look at anything"
     skipped = [r.check for r in report.results if r.outcome is Outcome.SKIPPED]
     return f"demanded, and not evaluated: {', '.join(skipped)}"

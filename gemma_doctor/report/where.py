@@ -27,8 +27,20 @@ def few(words: Sequence[str], verbosity: int) -> str:
     return f"{', '.join(words[:FEW])} and {len(words) - FEW} more"
 
 
+def kinds_of(subject: Mapping[str, object]) -> list[str]:
+    """Kind of every examined layer; empty where nothing names them."""
+    kinds = subject["layer_kinds"]
+    return [str(kind) for kind in kinds] if isinstance(kinds, tuple) else []
+
+
 def layers_in_words(layers: tuple[int, ...], kinds: Sequence[str], verbosity: int) -> str:
-    """ "all 15 sliding layers", "3 of 15 sliding layers (0-2)", "layers 0, 5"."""
+    """ "all 15 sliding layers", "3 of 15 sliding layers (0-2)", "layers 0, 5".
+
+    Args:
+        layers: ascending.
+        kinds: of all examined layers; those of a skeleton are counted among themselves.
+        verbosity: above 0 the indices are always listed.
+    """
     listed = few(ranges(layers), verbosity)
     known = {kinds[layer] for layer in layers if layer < len(kinds)}
     if len(known) == 1 and layers[-1] < len(kinds):
@@ -46,11 +58,9 @@ def layers_in_words(layers: tuple[int, ...], kinds: Sequence[str], verbosity: in
 
 def where(location: Location, subject: Mapping[str, object], verbosity: int) -> str:
     """One line. The passes are named only where nothing else says where, or when asked to be verbose."""
-    kinds = subject.get("layer_kinds")
     parts = []
     if location.layers:
-        names = [str(kind) for kind in kinds] if isinstance(kinds, (list, tuple)) else []
-        parts.append(layers_in_words(location.layers, names, verbosity))
+        parts.append(layers_in_words(location.layers, kinds_of(subject), verbosity))
     if location.boundary:
         parts.append(location.boundary)
     if location.passes and (verbosity or not parts):
