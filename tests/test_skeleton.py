@@ -11,8 +11,10 @@ import torch
 from packaging.version import Version
 
 from gemma_doctor import compat, presets, skeleton
+from gemma_doctor.capture.runs import FLOOR_EPS
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import FULL, SLIDING
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.published import text_part
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import Subject, not_a_decoder, resolve
@@ -43,7 +45,7 @@ FAMILIES = (
 )
 OTHERS = tuple(name for name in DECODERS if name not in FAMILIES)
 EPS = torch.finfo(torch.float32).eps
-NOISE = 4 * 32 * EPS  # as a fraction of the largest logit: four noise floors
+NOISE = FINDING_FLOORS * FLOOR_EPS * EPS  # as a fraction of the largest logit: what a finding needs
 
 
 def subject_of(name: str, **overrides: Any) -> Subject:

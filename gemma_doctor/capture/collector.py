@@ -20,7 +20,6 @@ from gemma_doctor.oracle import FLIP_FLOORS
 from gemma_doctor.settings import Progress, Settings
 
 NOT_CAUSAL = "bidirectional: it does not generate"
-PHASES = {Trace: "passes", PaddedBatch: "rows alone", Generation: "generate"}
 
 
 class Collector:
@@ -32,13 +31,15 @@ class Collector:
         progress: called with one line before anything that takes a while.
 
     Attributes:
-        timing: seconds and rates by name.
+        patient: as given.
+        facts: its configuration and modules.
+        passes: what was run on it.
     """
 
     def __init__(self, patient: Patient, settings: Settings, progress: Progress) -> None:
         self.patient = patient
         self._settings, self._progress = settings, progress
-        self._seconds: dict[str, float] = {}
+        self._seconds: dict[type, float] = {}
         self._refused: dict[type, NotApplicable | CouldNotLook] = {}
         self._closed = ""
         self.facts = model_facts.model_facts(patient)
@@ -68,15 +69,22 @@ class Collector:
             self._refused[kind] = error
             raise
         finally:
-            name = PHASES.get(kind, "evidence")
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
+            self._seconds[kind] = self._seconds.get(kind, 0.0) + time.perf_counter() - started
 
     def close(self, reason: str) -> None:
         """Run nothing any more: what is known by now is all there will be."""
         self._closed = reason
 
     def timing(self) -> dict[str, Any]:
-        return {**self.passes.timing, "phases": {name: spent for name, spent in self._seconds.items() if spent > 0.05}}
+        """Seconds by phase, tokens per second and peak memory of the long generation."""
+        rates = dict(self.passes.timing)
+        generate = rates.pop("generate", 0.0)
+        phases = {
+            "generate": generate,
+            "other passes": self._seconds.get(Trace, 0.0) - generate,
+            "rows alone": self._seconds.get(PaddedBatch, 0.0),
+        }
+        return {**rates, "phases": {name: spent for name, spent in phases.items() if spent > 0}}
 
     def lengths(self) -> dict[str, object]:
         """What was run, for the report's headline."""
@@ -129,12 +137,16 @@ class Collector:
     def _announce(self) -> None:
         """Say what will be run and roughly how long it takes."""
         edge = self.passes.edge
-        prefill, decode = 13 * edge, self.passes.asked(edge - STEPS) + 7 * STEPS
+        # in window widths: the crossing and its reference 2, W-1, W and W+1 3, beyond 2, second turn 1, batch and rows
+        # alone 5; decode steps: the crossing, and a few in each of seven other passes
+        prefill, decode = 13 * edge, self.passes.asked(edge) + 7 * STEPS
         about = "a few seconds"
+        model = self.patient.model
         if self.patient.subject.weights == "real" and self.patient.device == "cpu":
-            # measured on two cores: 40 GFLOP/s in a prefill; a decode step reads all weights once, at 8 GB/s
-            size = sum(weight.numel() for weight in self.patient.model.parameters())
-            about = f"about {prefill * 2 * size / 40e9 / 2 + decode * 4 * size / 8e9:.0f} s"
+            # measured on two cores in float32: 40 GFLOP/s in a prefill; a decode step reads all weights, at 8 GB/s
+            layers = sum(weight.numel() for weight in model_facts.text_decoder(model).layers.parameters())
+            weights = sum(weight.numel() for weight in model.parameters())
+            about = f"about {prefill * 2 * layers / 40e9 + decode * 4 * weights / 8e9:.0f} s"
         self._progress(f"running: about {prefill:,} tokens of prompts and {decode} decode steps, {about}")
 
     @cached_property

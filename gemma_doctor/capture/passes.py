@@ -65,7 +65,7 @@ class Passes:
     Attributes:
         done: finished passes by name, in the order in which they ran.
         rotations: per layer, from the first pass that showed them.
-        timing: tokens per second and peak memory of the long generation.
+        timing: seconds, tokens per second and peak memory of the long generation.
     """
 
     def __init__(self, patient: Patient, facts: ModelFacts, settings: Settings, progress: Progress) -> None:
@@ -109,7 +109,8 @@ class Passes:
         started = time.perf_counter()
         streamer = Heartbeat(asked, self.progress)
         run = runs.generate(self.patient.reduced, ids, asked, recorder=recorder, streamer=streamer)
-        self.timing["tokens_per_second"] = (run.tokens.shape[1] - prompt) / (time.perf_counter() - started)
+        self.timing["generate"] = time.perf_counter() - started
+        self.timing["tokens_per_second"] = (run.tokens.shape[1] - prompt) / self.timing["generate"]
         memory = peak_memory_mb(self.patient.device)
         if memory is not None:
             self.timing["peak_memory_mb"] = memory
