@@ -39,6 +39,13 @@ class CouldNotLook(Exception):
     """Raised by a check or a pass: there is such a thing, and it could not be looked at. The message is the reason."""
 
 
+def nothing_there(trace: evidence.Trace, reason: str) -> NotApplicable | CouldNotLook:
+    """What to raise when no pass showed what a check looks at: the subject has none, or it crashed before it could."""
+    if any(one.crash for one in trace.passes):
+        return CouldNotLook(f"{reason}, but some passes ended in an exception")
+    return NotApplicable(reason)
+
+
 @dataclass(frozen=True)
 class Need:
     """One parameter of a check: its evidence type, and whether the check can run without."""

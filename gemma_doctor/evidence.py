@@ -386,6 +386,7 @@ class Crash:
         total: columns fed up to and including that forward.
         layer: last attention layer entered in that forward, None if none was.
         refused: the library said no, in so many words, before any forward began.
+        call: the last call of the attention function in that forward, None if there was none.
     """
 
     kind: str
@@ -394,6 +395,7 @@ class Crash:
     total: int
     layer: int | None
     refused: bool = False
+    call: KernelCall | None = None
 
 
 @dataclass(frozen=True)
@@ -509,6 +511,7 @@ class Generation:
         clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,).
         crash: exception, if one ended it.
         pass_name: its pass in `Trace`.
+        not_finite: first step whose logits held NaN or infinity, None if none did.
         no_reference: why the reference route could not be run, "" if it was.
     """
 
@@ -520,4 +523,5 @@ class Generation:
     clear: Bools
     crash: Crash | None
     pass_name: str
+    not_finite: int | None = None
     no_reference: str = ""

@@ -1,4 +1,9 @@
-"""What a subject is expected to be: `expect:` of the run file, and the preset of the same shape."""
+"""What a subject is expected to be: `expect:` of the run file, and the preset of the same shape.
+
+Only what the checks compare can be expected: the window, the kinds of the layers, the rotary parameters, and the
+epsilon of the norms, each in any spelling that `published` reads. Single keys that say anything else are refused. A
+preset may be named whole: the checks compare the same things of it, and no others.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemma_doctor import presets
-from gemma_doctor.errors import DoctorError
+from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.evidence import Claim, ConfigFacts, Expectation
-from gemma_doctor.published import read, text_part
+from gemma_doctor.oracle import usable_epsilon, usable_theta
+from gemma_doctor.published import EPS_KEYS, PATTERN_KEYS, ROPE_KEYS, WINDOW_KEYS, WINDOW_SWITCH, read, text_part
+
+EXPECTABLE = (*WINDOW_KEYS, WINDOW_SWITCH, *PATTERN_KEYS, *ROPE_KEYS, *EPS_KEYS)
 
 
 def lay_over(mapping: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,7 +41,7 @@ def expectations(
         expect: as in the run file.
 
     Raises:
-        DoctorError: `expect` names no preset.
+        DoctorError: `expect` names no preset, or keys that no check compares.
     """
     found = [Expectation(_demanded(published, expect), binding=True)] if expect else []
     names_a_preset = isinstance(expect, str) or (expect is not None and "preset" in expect)
@@ -46,15 +54,58 @@ def expectations(
 def _demanded(published: ConfigFacts, expect: str | Mapping[str, Any]) -> ConfigFacts:
     if isinstance(expect, str):
         return read(presets.load(expect), f"expect: preset {expect}")
-    keys = {key: value for key, value in expect.items() if key != "preset"}
+    text, prefix = text_part(expect)
+    keys = {key: value for key, value in ({**expect, **text} if prefix else expect).items() if key != "preset"}
+    keys.pop(prefix.rstrip("."), None)
+    # Without a preset the keys stand alone; a pattern needs the number of layers to say anything.
+    base = {"model_type": published.family, "num_hidden_layers": published.layers}
+    alone = _comparable(base, keys)
     if "preset" not in expect:
-        # Without a preset the keys stand alone; a pattern needs the number of layers to say anything.
-        base = {"model_type": published.family, "num_hidden_layers": published.layers}
-        return read({**base, **keys}, "expect: of the run file")
+        return alone
     name = expect["preset"]
     if not isinstance(name, str):
         raise DoctorError(f"expect: preset must be a preset's name, not {name!r}", "gemma-doctor presets lists them")
     return read(lay_over(presets.load(name), keys), f"expect: preset {name} and keys")
+
+
+def _comparable(base: Mapping[str, Any], keys: Mapping[str, Any]) -> ConfigFacts:
+    """Single keys as an expectation.
+
+    Raises:
+        DoctorError: one of them is nothing that a check compares, or says nothing that can be compared.
+    """
+    for key in keys:
+        if key not in EXPECTABLE:
+            raise DoctorError(
+                f"expect: no check compares {key}{suggest(key, EXPECTABLE)}",
+                f"what can be expected: preset, {', '.join(EXPECTABLE)}",
+            )
+    facts = read({**base, **keys}, "expect: of the run file")
+    for key, value in keys.items():
+        without = read({**base, **{other: keys[other] for other in keys if other != key}}, facts.origin)
+        switch = key == WINDOW_SWITCH and isinstance(value, bool) and facts.window is not None
+        if not switch and _compared(facts) == _compared(without):
+            raise DoctorError(f"expect: {key}: {value!r} says nothing that a check compares", "correct it or leave it out")
+    unusable = _unusable(facts)
+    if unusable is not None:
+        raise DoctorError(f"expect: {unusable.key}: {unusable.value!r} cannot be right for any model", "correct it")
+    return facts
+
+
+def _compared(facts: ConfigFacts) -> object:
+    """What the checks look at."""
+    return (facts.window, facts.switched_off, facts.layer_kinds, dict(facts.rope), facts.eps)
+
+
+def _unusable(facts: ConfigFacts) -> Claim | None:
+    """A value that no healthy model can have, so that to expect it would only hide that nothing is compared."""
+    window, eps = facts.window, facts.eps
+    if window is not None and window.value is not None and not (isinstance(window.value, int) and window.value > 0):
+        return window
+    if eps is not None and not usable_epsilon(eps.value):
+        return eps
+    wrong = [one for one in facts.rope.values() if not usable_theta(one)]
+    return Claim(wrong[0].key, wrong[0].parameters.get("rope_theta", wrong[0].theta)) if wrong else None
 
 
 def _same_shape(published: ConfigFacts, preset: str) -> ConfigFacts | None:

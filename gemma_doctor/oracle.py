@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # Distance from 1 to the next number, by torch dtype name.
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
+# Beyond any that was trained; float32 holds its powers, and a report can print it.
+LARGEST_THETA = 1e15
+
 FINDING_FLOORS = 4  # logits differ when they lie more than this many noise floors apart
 FLIP_FLOORS = 2  # another top token counts when the reference tells the two apart by more than this many
 
@@ -49,6 +52,19 @@ def contradict(a: RopeClaim, b: RopeClaim) -> bool:
         pairs.append((a.rope_type, b.rope_type))
     pairs += [(a.parameters[key], b.parameters[key]) for key in a.parameters.keys() & b.parameters.keys()]
     return not all(same(one, other) for one, other in pairs)
+
+
+def usable_epsilon(value: object) -> bool:
+    """A finite number above 0."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def usable_theta(claim: RopeClaim) -> bool:
+    """The claim names no theta, or one that frequencies can be computed from.
+
+    A theta that is no number at all is kept among the parameters.
+    """
+    return "rope_theta" not in claim.parameters and (claim.theta is None or 0 < claim.theta <= LARGEST_THETA)
 
 
 # --- masks -----------------------------------------------------------------------------------------------------------
@@ -121,11 +137,15 @@ def inverse_frequencies(
     terms.setdefault("partial_rotary_factor", 1.0)
     terms["max_positions"], terms["length"] = max_positions, length
     try:
-        return _SCALINGS[rope.rope_type](float(rope.theta), head_dim, terms)
+        with np.errstate(divide="raise", invalid="raise", over="raise"):
+            frequencies, factor = _SCALINGS[rope.rope_type](float(rope.theta), head_dim, terms)
     except KeyError as missing:
         raise ValueError(f"{rope.rope_type} scaling without {missing.args[0]}") from missing
-    except (TypeError, ZeroDivisionError) as problem:
+    except (TypeError, ValueError, ArithmeticError) as problem:
         raise ValueError(f"{rope.rope_type} scaling cannot be computed: {problem}") from problem
+    if np.iscomplexobj(frequencies) or not np.isfinite(frequencies).all() or not math.isfinite(factor):
+        raise ValueError(f"{rope.rope_type} scaling gives no finite frequencies")
+    return frequencies, factor
 
 
 def _rotary_dim(head_dim: int, terms: dict[str, Any]) -> int:

@@ -14,6 +14,12 @@ from gemma_doctor.evidence import FULL, SLIDING, Claim, ConfigFacts, RopeClaim
 WINDOW_KEYS = ("sliding_window", "attention_window_size", "sliding_window_size", "window_size", "local_window_size")
 # starcoder2 publishes norm_epsilon and layer_norm_epsilon; the first is the one that is read.
 EPS_KEYS = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "layer_norm_epsilon", "norm_eps")
+WINDOW_SWITCH = "use_sliding_window"
+PATTERN_KEYS = ("layer_types", "sliding_window_pattern", "block_types", "max_window_layers")
+FULL_ROPE_KEYS = ("rope_theta", "global_rope_theta", "rope_scaling")
+LOCAL_ROPE_KEYS = ("rope_local_base_freq", "local_rope_theta")
+LOOSE_ROPE_KEYS = ("partial_rotary_factor", "original_max_position_embeddings")
+ROPE_KEYS = ("rope_parameters", *FULL_ROPE_KEYS, *LOCAL_ROPE_KEYS, *LOOSE_ROPE_KEYS)
 # In these families the flat keys rope_theta and rope_scaling speak of the full layers only.
 TWO_THETA_FAMILIES = ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text")
 # Here all layers share the flat theta, and the full ones alone are scaled.
@@ -41,7 +47,7 @@ def read(mapping: Mapping[str, Any], origin: str) -> ConfigFacts:
         origin=origin,
         family=family,
         window=_first(text, prefix, WINDOW_KEYS),
-        window_switch=_first(text, prefix, ("use_sliding_window",)),
+        window_switch=_first(text, prefix, (WINDOW_SWITCH,)),
         layer_kinds=kinds,
         pattern=pattern,
         rope=_rope(text, prefix, family),
@@ -90,7 +96,7 @@ def _layer_kinds(
     if isinstance(blocks, (list, tuple)) and blocks:
         return tuple(str(blocks[layer % len(blocks)]) for layer in range(layers)), Claim(prefix + "block_types", blocks)
     first_sliding = _whole(text, "max_window_layers")
-    if text.get("use_sliding_window") is True and first_sliding is not None:
+    if text.get(WINDOW_SWITCH) is True and first_sliding is not None:
         kinds = tuple(SLIDING if layer >= first_sliding else FULL for layer in range(layers))
         return kinds, Claim(prefix + "max_window_layers", first_sliding)
     return None, None
@@ -110,11 +116,11 @@ def _rope(text: Mapping[str, Any], prefix: str, family: str) -> dict[str, RopeCl
 def _old_rope(text: Mapping[str, Any], prefix: str, family: str) -> dict[str, RopeClaim]:
     """The spelling of transformers 4: rope_theta, rope_local_base_freq, rope_scaling."""
     scaling = text.get("rope_scaling")
-    values = _loose(text, ("partial_rotary_factor", "original_max_position_embeddings"))
+    values = _loose(text, LOOSE_ROPE_KEYS)
     values |= scaling if isinstance(scaling, Mapping) else {}
     rope: dict[str, RopeClaim] = {}
-    key = next((one for one in ("rope_theta", "global_rope_theta", "rope_scaling") if one in text), None)
-    local = next((one for one in ("rope_local_base_freq", "local_rope_theta") if one in text), None)
+    key = next((one for one in FULL_ROPE_KEYS if one in text), None)
+    local = next((one for one in LOCAL_ROPE_KEYS if one in text), None)
     if key:
         theta = {"rope_theta": text[key]} if key != "rope_scaling" else {}
         written = "default" if "rope_scaling" in text and scaling is None else ""
@@ -137,11 +143,19 @@ def _loose(text: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _claim(key: str, values: Mapping[str, Any], rope_type: str = "") -> RopeClaim:
+    """A theta that is no number stays among the parameters, for the check to name it."""
     rest = dict(values)
     theta = rest.pop("rope_theta", None)
+    if theta is not None and _number(theta) is None:
+        rest["rope_theta"] = theta
     named = [rest.pop(name) for name in ("rope_type", "type") if name in rest]
     return RopeClaim(key, _number(theta), str(named[0]) if named else rope_type, rest)
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # JSON knows whole numbers of any size
+        return float("inf") if value > 0 else float("-inf")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gemma_doctor import compat
+from gemma_doctor.capture import recorder as recorder_module
 from gemma_doctor.capture import runs
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.keys import recognise
@@ -105,6 +106,22 @@ def test_a_fault_of_ours_is_not_blamed_on_the_subject(patient_of: PatientOf, mon
         runs.generate(patient_of("gemma-3-270m").reduced, tokens, 2, recorder=recorder_for(tokens))
 
 
+def test_arguments_of_the_kernel_may_come_by_name(patient_of: PatientOf) -> None:
+    """AFMoE and others call the attention function with keywords."""
+    model = patient_of("gemma-3-270m", "sdpa").reduced
+    module = next(iter(attention_modules(model).values()))
+    recorder = recorder_for(ids(3))
+    recorder._running = recorder_module._Running(3)
+    seen: list[dict[str, Any]] = []
+    watched = recorder.watch_kernel("sdpa", {id(module)})(lambda *args, **kwargs: seen.append({"args": args, **kwargs}))
+    states = torch.zeros(1, 2, 3, 4)
+    watched(module, query=states, key=states, value=states, attention_mask=None, sliding_window=2)
+    watched(module, states, states, states, None, scaling=1.0)
+    first, second = recorder._running.calls
+    assert (first.key_shape, first.window_argument, second.window_argument) == ((1, 2, 3, 4), 2, None)
+    assert seen[0]["args"] == (module,) and seen[1]["scaling"] == 1.0
+
+
 @pytest.mark.parametrize("name", ["gemma-2-2b", "gemma-3-1b-it", "gemma-4-E2B-it", "mistral-7b-v0.1", "gpt-oss-20b"])
 def test_what_a_healthy_generation_looks_like(patient_of: PatientOf, name: str) -> None:
     patient = patient_of(name)
@@ -142,6 +159,11 @@ def test_recognise_tells_stale_and_foreign_keys() -> None:
     reference = torch.randn(20, 32, generator=torch.Generator().manual_seed(0))
     held = torch.stack([reference[3], reference[3], torch.zeros(32), torch.ones(32), reference[19]])
     assert recognise(held, reference).tolist() == [3, 3, EMPTY_SLOT, UNRECOGNISED, 19]
+
+
+def test_keys_that_could_be_several_are_not_recognised() -> None:
+    reference = torch.ones(5, 32)
+    assert recognise(reference[:2], reference).tolist() == [UNRECOGNISED] * 2
 
 
 def test_the_collector_makes_each_thing_once(patient_of: PatientOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,14 +327,13 @@ FLOOR = 1e-4
 
 
 def batch(real: Any, deviation: float, side: str) -> PaddedBatch:
-    rows = len(real)
     return PaddedBatch(
         pass_name="padded batch",
         side=side,
         side_from="tokenizer",
         real=frozen(real),
-        deviation=frozen(np.full(rows, deviation)),
-        flips=frozen(np.full(rows, deviation > 1)),
+        deviation=frozen(np.where(real.all(axis=1), 0.0, deviation)),
+        flips=frozen(~real.all(axis=1) & (deviation > 1)),
         floor=FLOOR,
     )
 
@@ -349,6 +348,17 @@ def test_right_padding_that_changes_the_output_is_an_error() -> None:
 def test_right_padding_within_the_noise_is_a_warning() -> None:
     (finding,) = run_check(padding_side, batch=batch(PADDED[:, ::-1], (FINDING_FLOORS - 1) * FLOOR, "right")).findings
     assert finding.severity is Severity.WARNING
+
+
+def test_left_padded_rows_that_differ_from_themselves_alone_are_an_error_of_a_later_gate() -> None:
+    (finding,) = run_check(padding_side, batch=batch(PADDED, 4.8, "left")).findings
+    assert finding.severity is Severity.ERROR
+    assert (finding.gate, finding.standing) == ("generation", False)
+    assert finding.where.boundary == "rows 1"
+
+
+def test_a_batch_that_is_not_finite_proves_nothing() -> None:
+    assert run_check(padding_side, batch=batch(PADDED, float("nan"), "left")).outcome is Outcome.SKIPPED
 
 
 def test_left_padding_passes() -> None:
@@ -490,3 +500,42 @@ def test_the_signature_of_a_public_fault_is_named() -> None:
     assert "37574" in finding.known
     (finding,) = run_check(past_key_length, trace=keys_at_the_edge(dropped)).findings
     assert finding.known == ""
+
+
+def test_logits_that_are_not_finite_are_an_error_and_no_loop() -> None:
+    result = run_check(long_generate, trace=HEALTHY, generation=generation([0] * 40, not_finite=3))
+    (finding,) = result.findings
+    assert finding.title == "the logits are NaN or infinite"
+    assert "step 3, token 8" in finding.where.boundary
+
+
+def test_exceptions_of_one_kind_are_one_finding() -> None:
+    crashes = [replace(one_pass(), name=f"p{n}", crash=Crash("RuntimeError", f"size {n}", 0, 5, 0)) for n in (1, 2)]
+    (finding,) = run_check(long_generate, trace=trace(*crashes), generation=generation(range(24))).findings
+    assert finding.where.passes == ("p1", "p2")
+
+
+@pytest.mark.parametrize("check", [mask_dtype, mask_shape, all_masked_rows, past_key_length])
+def test_what_crashed_before_it_was_seen_is_not_absent(check: Any) -> None:
+    crashed = replace(one_pass(5, 0), forwards=(), crash=Crash("RuntimeError", "boom", 0, 5, 0))
+    assert run_check(check, trace=trace(crashed)).outcome is Outcome.SKIPPED
+
+
+def test_the_mask_on_which_a_forward_broke_is_looked_at() -> None:
+    one = one_pass()
+    call = one.forwards[2].calls[0]
+    broken = replace(call, mask=mask_of(call, shape=(1, 1, 1, call.key_shape[2] + 1)))
+    crashed = replace(one, name="sick", crash=Crash("RuntimeError", "size mismatch", 2, 7, 0, call=broken))
+    (finding,) = run_check(mask_shape, trace=trace(crashed)).findings
+    assert finding.title == "the mask has more columns than there are keys"
+    assert finding.where.passes == ("sick",)
+
+
+def test_a_mask_that_hides_a_key_is_no_fault_of_the_cache() -> None:
+    one = one_pass()
+    call = one.forwards[3].calls[0]
+    assert call.mask is not None
+    cells = np.array(call.mask.readable())
+    cells[..., 0] = False
+    hidden = with_call(one, 3, 0, mask=dense_mask(cells, "float32"), key_positions=frozen(np.arange(8)[None]))
+    assert run_check(past_key_length, trace=sick(hidden)).findings == ()

@@ -30,10 +30,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from gemma_doctor.check import NotApplicable, check
-from gemma_doctor.evidence import EMPTY_SLOT, SLIDING, UNRECOGNISED, Bools, CacheLayer, Forward, KernelCall, Pass, Trace
+from gemma_doctor.check import check, nothing_there
+from gemma_doctor.evidence import EMPTY_SLOT, SLIDING, UNRECOGNISED, CacheLayer, Forward, KernelCall, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting, Strip
 
 LENGTH = "a cache layer reports a wrong length"
@@ -60,7 +58,7 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
             _, sighting = seen.setdefault(fault.title, (fault, Sighting(fault.observed, fault.expected, place)))
             sighting.at(one.name, fault.layer)
     if not steps:
-        raise NotApplicable("no pass used a cache")
+        raise nothing_there(trace, "no pass used a cache")
     for title, (first, sighting) in seen.items():
         if title in (MORE, SHARING):
             do = "costs memory only: DynamicCache(config=model.config) keeps W-1 keys"
@@ -93,7 +91,7 @@ def _faults(trace: Trace, one: Pass, forward: Forward) -> Iterator[_Fault]:
         needed = _needed(trace, one, forward.total, call.layer)
         if forward.is_decode_step and call.key_shape[2] < needed:
             yield _Fault(HANDED, call.layer, f"{call.key_shape[2]} keys", f"{needed} keys")
-        read, expected = _read(call), set(range(forward.total - needed, forward.total))
+        read, expected = _handed_over(call), set(range(forward.total - needed, forward.total))
         if read is not None and expected - read:
             more = {"strip": _strip(call.layer, read, expected), "known": _known(one, forward, call, expected - read)}
             observed = f"{len(read & expected)} keys of the window, the oldest is token {min(read, default=-1)}"
@@ -127,20 +125,11 @@ def _stored(trace: Trace, one: Pass, forward: Forward, layer: CacheLayer) -> Ite
         yield _Fault(MORE, layer.layer, f"{layer.stored} keys stored", f"{needed}: W-1 keys are enough")
 
 
-def _readable(call: KernelCall) -> Bools:
-    """Columns that the last query of the first row may read, shape (k,)."""
-    keys = call.key_shape[2]
-    if call.mask is None or call.mask.form != "dense":
-        return np.ones(keys, dtype=bool)
-    columns: Bools = np.asarray(call.mask.readable()[0, :, -1, :keys].any(axis=0))
-    return columns
-
-
-def _read(call: KernelCall) -> set[int] | None:
-    """Token positions that the last query reads; None where the keys were not all recognised."""
+def _handed_over(call: KernelCall) -> set[int] | None:
+    """Tokens whose keys the kernel received, masked or not; None where they were not all recognised."""
     if call.key_positions is None:
         return None
-    columns = call.key_positions[0][_readable(call)]
+    columns = call.key_positions[0]
     return None if (columns == UNRECOGNISED).any() else set(columns[columns != EMPTY_SLOT].tolist())
 
 

@@ -44,8 +44,10 @@ def long_generate(trace: Trace, generation: Generation | None) -> Iterator[Findi
         raise NotApplicable("bidirectional: it does not generate")
     if generation is None:
         raise CouldNotLook("the long generation was not run")
+    if generation.not_finite is not None:
+        yield _not_finite(generation, generation.not_finite)
     said = _crossing(generation)
-    loop = None if generation.crash else repeated_tail(generation.tokens)
+    loop = None if generation.crash or generation.not_finite is not None else repeated_tail(generation.tokens)
     if loop:
         yield _loop(generation, *loop)
     yield Examined(len(generation.tokens) or 1, said)
@@ -72,6 +74,18 @@ def _crossing(generation: Generation) -> str:
     if generation.no_reference:
         raise CouldNotLook(generation.no_reference)
     return f"prompt {prompt}, generated {generated}, {crossed}"
+
+
+def _not_finite(generation: Generation, step: int) -> Finding:
+    at = f"step {step}, token {generation.prompt_length + step}"
+    return Finding(
+        title="the logits are NaN or infinite",
+        severity=Severity.ERROR,
+        where=Location(passes=(generation.pass_name,), boundary=f"from {at} on"),
+        observed=f"NaN or infinity in the next-token logits of {at}",
+        expected="finite logits",
+        do="find the first module whose output is not finite: a bad weight, an overflow, an empty mask row",
+    )
 
 
 def repeated_tail(tokens: Ints) -> tuple[int, int] | None:
@@ -105,11 +119,11 @@ def _loop(generation: Generation, start: int, period: int) -> Finding:
 
 
 def _crashes(trace: Trace) -> Iterator[Finding]:
-    """One finding for each exception, however many passes it ended."""
-    crashed: dict[tuple[str, str], list[tuple[Pass, Crash]]] = {}
+    """One finding for each kind of exception, however many passes it ended."""
+    crashed: dict[tuple[str, bool], list[tuple[Pass, Crash]]] = {}
     for one in trace.passes:
         if one.crash:
-            crashed.setdefault((one.crash.kind, one.crash.message), []).append((one, one.crash))
+            crashed.setdefault((one.crash.kind, one.crash.refused), []).append((one, one.crash))
     for ended in crashed.values():
         first, crash = ended[0]
         yield _crash(crash, first, tuple(one.name for one, _ in ended))

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gemma_doctor.check import NotApplicable, check
+from gemma_doctor.check import check, nothing_there
 from gemma_doctor.evidence import Forward, Ints, KernelCall, MaskFacts, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting, counted
 
@@ -53,7 +53,7 @@ def all_masked_rows(trace: Trace) -> Iterator[Finding | Examined]:
             first = Sighting(f"{len(real)} in one mask", "0: every token sees at least itself", boundary)
             seen.setdefault(EMPTY, first).at(one.name, call.layer)
     if not masks:
-        raise NotApplicable("no pass used a 4-D mask")
+        raise nothing_there(trace, "no pass used a 4-D mask")
     for title, sighting in seen.items():
         do = "check how the padding mask and the window are combined, and the column offset of the cache"
         yield sighting.finding(

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from gemma_doctor.check import CouldNotLook, NotApplicable, check
+from gemma_doctor.check import CouldNotLook, check, nothing_there
 from gemma_doctor.evidence import KernelCall, MaskFacts, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
 
@@ -53,7 +53,7 @@ def mask_dtype(trace: Trace) -> Iterator[Finding | Examined]:
             boundary = f"first in {one.place(step, forward.total)}, layer {call.layer}"
             wrong.setdefault(title, Sighting(observed, expected, boundary)).at(one.name, call.layer)
     if not judged and not unknown:
-        raise NotApplicable("every mask is None: causality is left to the kernel")
+        raise nothing_there(trace, "every mask is None: causality is left to the kernel")
     if not judged:
         raise CouldNotLook(f"what these kernels read is not known: {_listed(unknown)}")
     for title, seen in wrong.items():

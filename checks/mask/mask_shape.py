@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemma_doctor.check import NotApplicable, check
+from gemma_doctor.check import check, nothing_there
 from gemma_doctor.evidence import KernelCall, MaskFacts, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
 
@@ -50,8 +50,14 @@ def mask_shape(trace: Trace) -> Iterator[Finding | Examined]:
             title, observed, expected = fault
             boundary = f"first in {one.place(step, forward.total)}, layer {call.layer}"
             wrong.setdefault(title, Sighting(observed, expected, boundary)).at(one.name, call.layer)
+    for one in trace.passes:
+        if one.crash and one.crash.call and one.crash.call.mask and (fault := _broke(one.crash.call)):
+            masks += 1
+            title, observed, expected = fault
+            boundary = f"{one.place(one.crash.step, one.crash.total)}, layer {one.crash.call.layer}"
+            wrong.setdefault(title, Sighting(observed, expected, boundary)).at(one.name, one.crash.call.layer)
     if not masks and not unmasked:
-        raise NotApplicable("no pass used a 4-D mask")
+        raise nothing_there(trace, "no pass used a 4-D mask")
     for title, seen in wrong.items():
         do = "size the mask by the keys that this layer's cache returns"
         yield seen.finding(title, Severity.ERROR, "pass a mask, or is_causal=True" if title == OPEN else do)
@@ -66,6 +72,16 @@ def _without_mask(call: KernelCall) -> tuple[str, str, str] | None:
         return None
     observed = f"{call.kernel}: no mask, and the kernel is not told to be causal ({call.query_shape[2]} queries)"
     return OPEN, observed, "a mask, or a causal kernel"
+
+
+def _broke(call: KernelCall) -> tuple[str, str, str] | None:
+    """As `_misfit`, for the call in which a forward ended: there a longer mask was not cut by the kernel."""
+    assert call.mask is not None
+    fault = _misfit(call, call.mask)
+    if fault is None and call.mask.form == "dense" and call.mask.shape[3] > call.key_shape[2]:
+        observed = f"{list(call.mask.shape)}, and the kernel raised"
+        return "the mask has more columns than there are keys", observed, f"[..., {call.key_shape[2]}]"
+    return fault
 
 
 def _misfit(call: KernelCall, mask: MaskFacts) -> tuple[str, str, str] | None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gemma_doctor.check import check
+from gemma_doctor.check import CouldNotLook, check
 from gemma_doctor.evidence import PaddedBatch, TokenizerFacts
 from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 from gemma_doctor.oracle import FINDING_FLOORS
@@ -49,11 +49,31 @@ def padding_side(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> Iterat
             do=DO,
             standing=True,
         )
+    if not np.isfinite(batch.deviation).all():
+        raise CouldNotLook("the logits of the padded batch are not finite")
+    ends_real = np.flatnonzero(batch.real[:, -1])
+    off = [int(row) for row in ends_real if batch.deviation[row] > FINDING_FLOORS * batch.floor]
+    if off:
+        yield _depends_on_the_batch(batch, off)
     padded = int((~batch.real).any(axis=1).sum())
     worst = float((batch.deviation / batch.floor).max()) if batch.floor else 0.0
     said = f"{counted(len(batch.real), 'row')}, {padded} padded on the {batch.side}"
     said += f" ({_setting(batch, tokenizer)})" if tokenizer is not None else ""
     yield Examined(len(batch.real), f"{said}; worst {worst:.2g} noise floors from alone")
+
+
+def _depends_on_the_batch(batch: PaddedBatch, rows: list[int]) -> Finding:
+    """Whatever mixes rows or pads into others stands at an earlier gate; without one, this is all that is known."""
+    worst, flips = float(batch.deviation[rows].max()), int(batch.flips[rows].sum())
+    return Finding(
+        title="rows of a padded batch differ from the same rows alone",
+        severity=Severity.ERROR,
+        where=Location(passes=(batch.pass_name,), boundary=f"rows {', '.join(map(str, rows))}"),
+        observed=f"next-token logits off by {worst:.3g}; {flips} of {len(rows)} top tokens change",
+        expected=f"at most {FINDING_FLOORS * batch.floor:.2g}, {FINDING_FLOORS} noise floors",
+        do="pass the attention mask; then look at how masks and position_ids treat the pads",
+        gate="generation",
+    )
 
 
 def _setting(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> str:

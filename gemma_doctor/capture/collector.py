@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gemma_doctor import evidence
+from gemma_doctor import compat, evidence
 from gemma_doctor.capture import model_facts
 from gemma_doctor.capture.passes import STEPS, Passes
 from gemma_doctor.check import CouldNotLook, NotApplicable
@@ -146,7 +146,9 @@ class Collector:
             # measured on two cores in float32: 40 GFLOP/s in a prefill; a decode step reads all weights, at 8 GB/s
             layers = sum(weight.numel() for weight in model_facts.text_decoder(model).layers.parameters())
             weights = sum(weight.numel() for weight in model.parameters())
-            about = f"about {prefill * 2 * layers / 40e9 + decode * 4 * weights / 8e9:.0f} s"
+            about = "many minutes: half precision is slow on a CPU"
+            if self.patient.dtype == "float32":
+                about = f"about {prefill * 2 * layers / 40e9 + decode * 4 * weights / 8e9:.0f} s"
         self._progress(f"running: about {prefill:,} tokens of prompts and {decode} decode steps, {about}")
 
     @cached_property
@@ -161,6 +163,9 @@ class Collector:
         together = batch.run.logits[0].float()
         alone = [self.passes.reference(row[None], 1, backend=self.patient.backend) for row in batch.rows]
         floor = max(one.floor for one in alone)
+        config = compat.text_config(self.patient.model)
+        if self.patient.dtype != "float32" and getattr(config, compat.experts_key(config), None):
+            floor = float("inf")  # rounding lets rows choose other experts: no difference proves anything
         pairs = [(row, one.logits[-1]) for row, one in zip(together, alone, strict=True)]
         return PaddedBatch(
             pass_name=batch.recorded.name,
@@ -184,7 +189,8 @@ class Collector:
         tokens = crossing.run.tokens[0, prompt:]
         best, clear = tokens, torch.zeros_like(tokens, dtype=torch.bool)
         if crossing.reference is not None:
-            logits = crossing.reference.logits[:-1]
+            logits = crossing.reference.logits[:-1].clone()
+            logits[:, compat.end_tokens(self.patient.reduced)] = float("-inf")  # as the generation did
             best = logits.argmax(dim=1)
             chosen = logits.gather(1, tokens[:, None])[:, 0]
             clear = logits.max(dim=1).values - chosen > FLIP_FLOORS * crossing.reference.floor
@@ -197,5 +203,6 @@ class Collector:
             clear=frozen(clear.cpu().numpy()),
             crash=crossing.run.crash,
             pass_name=crossing.recorded.name,
+            not_finite=next((i for i, one in enumerate(crossing.run.logits) if not one.isfinite().all()), None),
             no_reference=crossing.why_no_reference,
         )

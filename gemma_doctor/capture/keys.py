@@ -21,11 +21,12 @@ def recognise(keys: torch.Tensor, reference: torch.Tensor) -> Ints:
         reference: keys of the reference route for positions 0 .. T-1, same layer, shape (T, features).
 
     Returns:
-        Shape (k,); UNRECOGNISED where no reference key is near, EMPTY_SLOT where nothing was written (all zeros).
+        Shape (k,); UNRECOGNISED where no reference key is near, or several are; EMPTY_SLOT where nothing was written
+        (all zeros).
     """
     distance = torch.cdist(keys.float(), reference.float())
-    nearest, position = distance.min(dim=1)
-    found = nearest <= SAME_KEY * reference.float().norm(dim=1).median()
-    position = torch.where(found, position, UNRECOGNISED)
+    same = distance <= SAME_KEY * reference.float().norm(dim=1).median()
+    # one that is near several could be any of them
+    position = torch.where(same.sum(dim=1) == 1, distance.argmin(dim=1), UNRECOGNISED)
     position = torch.where((keys == 0).all(dim=1), EMPTY_SLOT, position)
     return frozen(position.cpu().numpy().astype(np.int64))

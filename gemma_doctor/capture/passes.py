@@ -74,7 +74,10 @@ class Passes:
         self.done: dict[str, Pass] = {}
         self.rotations: dict[int, LayerRotation] = {}
         self.timing: dict[str, float] = {}
-        self.edge = patient.reduced_window or EDGE_WITHOUT_WINDOW
+        window = patient.reduced_window
+        self.edge = window if window is not None and window > 0 else EDGE_WITHOUT_WINDOW
+        # None where the configuration names no limit that a prompt could keep
+        self._positions = facts.loaded.max_positions if (facts.loaded.max_positions or 0) > 1 else None
         self._shares_kv = any(layer.shares_kv_with is not None for layer in facts.layers)
 
     def run_all(self) -> None:
@@ -94,14 +97,18 @@ class Passes:
             self._simple("true window", self.patient.window - BEFORE_EDGE, TRUE_WINDOW_STEPS, true_window=True)
 
     def asked(self, prompt: int) -> int:
-        """New tokens for the long generation: across the edge by the margin, or what the user allows."""
-        return self.settings.max_new_tokens or max(self.edge - prompt, 0) + self.settings.margin
+        """New tokens for the long generation: across the edge by the margin, what the user allows, what fits."""
+        wanted = self.settings.max_new_tokens or max(self.edge - prompt, 0) + self.settings.margin
+        return wanted if self._positions is None else max(min(wanted, self._positions - prompt), 1)
 
     @cached_property
     def crossing(self) -> Crossing:
         """From below the edge to `margin` tokens after it, and the reference route over the same tokens."""
         user = self.text.user
-        ids = self._prompt(max(2, self.edge - BEFORE_EDGE)) if user is None else user[None].to(self.patient.device)
+        length = max(2, self.edge - BEFORE_EDGE)
+        if self._positions is not None:
+            length = min(length, self._positions - 1)
+        ids = self._prompt(length) if user is None else user[None].to(self.patient.device)
         prompt = ids.shape[1]
         asked = self.asked(prompt)
         self.progress(f"long generate: {prompt} tokens, then {asked} more")
@@ -135,7 +142,9 @@ class Passes:
     @cached_property
     def batch(self) -> Batch:
         """Rows of unequal length in one batch, padded as the subject would pad them."""
-        lengths = [length for length in (self.edge + 4, self.edge - 3, self.edge // 2 + 1) if length > 0]
+        wanted = (self.edge + STEPS, self.edge - 3, self.edge // 2 + 1)
+        longest = max(wanted) if self._positions is None else max(self._positions - STEPS, 1)
+        lengths = [min(length, longest) for length in wanted if length > 0]
         rows = tuple(self._prompt(length, offset=17 * index)[0] for index, length in enumerate(lengths))
         columns = max(lengths)
         tokenizer = self.patient.tokenizer
@@ -153,8 +162,7 @@ class Passes:
 
     def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> None:
         """A prompt of exactly `length` tokens, alone, and a few decode steps. Lengths the model lacks are left out."""
-        longest = self.facts.loaded.max_positions
-        if name in self.done or length < 1 or (longest and length + steps > longest):
+        if name in self.done or length < 1 or not self._fits(length + steps):
             return
         self.progress(f"{name}: {length:,} tokens")
         ids = self._prompt(length)
@@ -166,8 +174,11 @@ class Passes:
         """Generate, then hand the returned cache back with more tokens, which cross the edge in one forward."""
         if "second turn" in self.done:
             return
+        length = max(1, self.edge - SECOND_TURN_TOKENS + 2)
+        if not self._fits(length + SECOND_TURN_TOKENS + 2 * STEPS):
+            return
         self.progress("second turn")
-        first = self._prompt(max(1, self.edge - SECOND_TURN_TOKENS + 2))
+        first = self._prompt(length)
         recorder = self._recorder(_all_real(first))
         model = self.patient.reduced
         run = runs.generate(model, first, STEPS, recorder=recorder)
@@ -175,6 +186,9 @@ class Passes:
             ids = torch.cat([run.tokens, self._prompt(SECOND_TURN_TOKENS, offset=500)], dim=1)
             run = runs.generate(model, ids, STEPS, recorder=recorder, cache=run.cache)
         self._finished("second turn", run, first.shape[1])
+
+    def _fits(self, length: int) -> bool:
+        return self._positions is None or length <= self._positions
 
     def _run(self, model: Any, ids: torch.Tensor, steps: int, recorder: Recorder, mask: torch.Tensor) -> Run:
         """Generate; a model that does not generate makes one forward instead."""

@@ -21,6 +21,9 @@ from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import Bools, Crash, Floats, Forward, Ints, KernelCall, LayerRotation, MaskFacts, frozen
 
+# of every attention function, in order
+KERNEL_ARGUMENTS = ("module", "query", "key", "value", "attention_mask")
+
 
 @dataclass
 class _Running:
@@ -65,6 +68,7 @@ class Recorder:
             total=self.total + fed,
             layer=self.layer,
             refused=self._running is None and isinstance(error, (ValueError, TypeError, NotImplementedError)),
+            call=self._running.calls[-1] if self._running and self._running.calls else None,
         )
 
     # --- events ------------------------------------------------------------------------------------------------------
@@ -112,19 +116,23 @@ class Recorder:
         """A wrapper for the attention function `name` that records calls from the modules with ids in `own`."""
 
         def wrap(kernel: Callable[..., Any]) -> Callable[..., Any]:
-            def watched(module: Any, query: Any, key: Any, value: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
-                if id(module) in own and self._running is not None:
-                    self._see_call(name, module, query, key, mask, kwargs)
-                return kernel(module, query, key, value, mask, *args, **kwargs)
+            # families hand over the arguments by position or by name
+            def watched(*args: Any, **kwargs: Any) -> Any:
+                named = {**dict(zip(KERNEL_ARGUMENTS, args, strict=False)), **kwargs}
+                if id(named.get("module")) in own and self._running is not None:
+                    self._see_call(name, **named)
+                return kernel(*args, **kwargs)
 
             return watched
 
         return wrap
 
-    def _see_call(self, name: str, module: Any, query: Any, key: Any, mask: Any, kwargs: dict[str, Any]) -> None:
+    def _see_call(
+        self, name: str, module: Any, query: Any, key: Any, attention_mask: Any = None, **others: Any
+    ) -> None:
         running, layer = self._running, int(module.layer_idx)
         assert running is not None
-        causal = kwargs.get("is_causal")
+        causal = others.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
         running.calls.append(
             KernelCall(
@@ -133,10 +141,10 @@ class Recorder:
                 query_shape=tuple(query.shape),
                 key_shape=tuple(key.shape),
                 query_dtype=dtype_name(query.dtype),
-                mask=self._facts(mask),
+                mask=self._facts(attention_mask),
                 # without a mask the eager function reads every key; the others are told to be causal
                 causal_when_none=bool(causal) and name != "eager" and query.shape[2] > 1,
-                window_argument=kwargs.get("sliding_window"),
+                window_argument=others.get("sliding_window"),
             )
         )
         if self.keep_keys(layer, self.total + running.fed):

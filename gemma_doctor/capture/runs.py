@@ -155,7 +155,7 @@ def reference(
         backend: attention implementation; another than eager where only padding or caching is to be compared.
 
     Raises:
-        CouldNotLook: it crashed.
+        CouldNotLook: it crashed, or its logits are not finite.
     """
     recorder = Recorder(
         torch.ones_like(tokens, dtype=torch.bool).cpu().numpy(), keep_keys=lambda layer, total: layer in layers
@@ -171,6 +171,8 @@ def reference(
     if run.crash:
         raise CouldNotLook(f"the reference route fails as well: {run.crash.kind}: {run.crash.message}")
     logits = run.logits[0]
+    if not logits.isfinite().all():
+        raise CouldNotLook("the logits of the reference route are not finite")
     if deployed is exact:
         floor = FLOOR_EPS * torch.finfo(torch.float32).eps * float(logits.abs().max())
     else:

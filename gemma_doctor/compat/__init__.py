@@ -27,7 +27,7 @@ from gemma_doctor.compat.configs import (
     whole_config,
     window,
 )
-from gemma_doctor.compat.generation import generate
+from gemma_doctor.compat.generation import end_tokens, generate
 from gemma_doctor.compat.loaders import auto_class, dequantising, dtype_argument, loader_for
 from gemma_doctor.compat.modules import embedding_scale, rotary_kind, scores_are_unscaled
 from gemma_doctor.compat.releases import FIRST_GGUF_RELEASE, FIRST_RELEASE, reads_gguf, release, require_family
@@ -47,6 +47,7 @@ __all__ = [
     "dequantising",
     "dtype_argument",
     "embedding_scale",
+    "end_tokens",
     "experts_key",
     "generate",
     "head_dim",

@@ -34,3 +34,9 @@ def generate(
         extra = cache_argument(cache)
         config.cache_implementation = None  # both together are refused
     return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
+
+
+def end_tokens(model: Any) -> list[int]:
+    """Ids that end a generation; `generate` above suppresses them."""
+    ids = model.generation_config.eos_token_id
+    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
