@@ -148,13 +148,14 @@ def _evidence_for(one: Check, source: Source) -> dict[str, Any]:
 def triage(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[CheckResult, ...]:
     """Say of each finding which other it follows from.
 
-    The reading path is a chain. An error explains another one when its gate stands earlier and its layers and passes
-    cover the other's; the earliest such error is the cause.
+    The reading path is a chain. An error explains another one when its gate stands earlier and its place covers the
+    other's (see `Location.can_explain`); the earliest such error is the cause.
     """
     gates = {one.id: one.gate for one in checks}
 
     def gate(finding: Finding) -> tuple[int, int]:
-        return (GROUPS.index(finding.gate), 1) if finding.gate else gates[finding.check]
+        # what another group's check only saw there stands after that group's own checks
+        return (GROUPS.index(finding.gate), 2) if finding.gate else gates[finding.check]
 
     errors = [item for one in results for item in one.findings if item.severity is Severity.ERROR]
     errors.sort(key=gate)

@@ -85,7 +85,9 @@ def _comparable(base: Mapping[str, Any], keys: Mapping[str, Any]) -> ConfigFacts
         without = read({**base, **{other: keys[other] for other in keys if other != key}}, facts.origin)
         switch = key == WINDOW_SWITCH and isinstance(value, bool) and facts.window is not None
         if not switch and _compared(facts) == _compared(without):
-            raise DoctorError(f"expect: {key}: {value!r} says nothing that a check compares", "correct it or leave it out")
+            raise DoctorError(
+                f"expect: {key}: {value!r} says nothing that a check compares", "correct it or leave it out"
+            )
     unusable = _unusable(facts)
     if unusable is not None:
         raise DoctorError(f"expect: {unusable.key}: {unusable.value!r} cannot be right for any model", "correct it")
@@ -100,7 +102,7 @@ def _compared(facts: ConfigFacts) -> object:
 def _unusable(facts: ConfigFacts) -> Claim | None:
     """A value that no healthy model can have, so that to expect it would only hide that nothing is compared."""
     window, eps = facts.window, facts.eps
-    if window is not None and window.value is not None and not (isinstance(window.value, int) and window.value > 0):
+    if window is not None and window.value is not None and not (type(window.value) is int and window.value > 0):
         return window
     if eps is not None and not usable_epsilon(eps.value):
         return eps

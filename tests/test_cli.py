@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from fake_reports import CRASHED, HEALTHY, INTERRUPTED, LATE, SICK, UNABLE
 
 import gemma_doctor
 from gemma_doctor import cli, diagnose, presets, registry
-from gemma_doctor.cli import app, check
+from gemma_doctor.cli import app, check, output
 from gemma_doctor.cli.explain import render as explained
 from gemma_doctor.cli.output import wants_color
 from gemma_doctor.cli.table import table
@@ -428,3 +429,9 @@ def test_nothing_heavy_is_imported(line: str) -> None:
     assert code_word == ("2" if "nonsense" in line else "0")
     if "--static" in line:
         assert re.search(r"^HEALTHY in all that was looked at, in the published file alone", done.stdout, re.MULTILINE)
+
+
+def test_what_libraries_quote_cannot_act_on_the_terminal() -> None:
+    written = io.StringIO()
+    output.Escaped(written).write("warning: \x1b[31mevil\x1b[0m\r 10%\nnext\tline")
+    assert written.getvalue() == "warning: \\x1b[31mevil\\x1b[0m\r 10%\nnext\tline"

@@ -167,6 +167,7 @@ def test_what_stands_in_a_setting_follows_from_nothing() -> None:
 
 def test_a_finding_may_be_seen_at_a_later_gate_than_its_checks() -> None:
     assert triaged(seen("early", gate="mask"), seen("positions"))["early"] == "positions"
+    assert triaged(seen("early", gate="mask"), seen("mask"))["early"] == "mask"
 
 
 def test_warnings_explain_nothing_and_are_not_explained() -> None:

@@ -29,17 +29,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gemma_doctor.check import NotApplicable, check
-from gemma_doctor.evidence import SLIDING, Config, ConfigFacts, ModelFacts, Pass, Trace
+from gemma_doctor.check import CouldNotLook, NotApplicable, check
+from gemma_doctor.evidence import SLIDING, Config, ConfigFacts, Expectation, ModelFacts, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 
 
 @check()
 def sliding_window(config: Config, facts: ModelFacts | None, trace: Trace | None) -> Iterator[Finding | Examined]:
     """Published = loaded = each attention module = the widest span that is really read."""
+    yield from _against_expectations(config, facts)
     _refuse_if_none(config, facts)
     yield from _written(config.published)
-    yield from _against_expectations(config, facts)
     spans = list(_spans(trace)) if trace else []
     sliding = [span for span in spans if span.kind == SLIDING]
     wanted = _wanted(config.published, facts)
@@ -54,6 +54,11 @@ def sliding_window(config: Config, facts: ModelFacts | None, trace: Trace | None
 
 def _refuse_if_none(config: Config, facts: ModelFacts | None) -> None:
     published = config.published
+    for one in config.expectations if facts is None else ():
+        if one.binding and one.facts.window_in_force is not None and not _says_window(published):
+            raise CouldNotLook("a window is expected, and the file names none")
+        if one.binding and one.facts.layer_kinds is not None and published.layer_kinds is None:
+            raise CouldNotLook("kinds of layers are expected, and the file names none")
     if any(one.facts.window_in_force is not None for one in config.expectations):
         return
     if published.switched_off:
@@ -122,19 +127,51 @@ def _written(published: ConfigFacts) -> Iterator[Finding]:
 
 
 def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[Finding]:
-    published = config.published
-    source = published if published.window or not facts or not facts.causal else facts.loaded
     for one in config.expectations:
-        expected = one.facts.window_in_force
-        if one.facts.window is None or source.window is None or expected == source.window_in_force:
-            continue
-        yield Finding(
-            title="the window is not the one expected",
-            severity=one.severity,
-            observed=f"{_said(source)} in {source.origin}",
-            expected=f"{_said(one.facts)} ({one.facts.origin})",
-            do=f"set {source.window.key} to {expected}, or drop the expectation if this is on purpose",
-        )
+        yield from _another_window(one, config.published, facts)
+        yield from _other_kinds(one, config.published, facts)
+
+
+def _says_window(facts: ConfigFacts) -> bool:
+    return facts.window is not None or bool(facts.switched_off)
+
+
+def _another_window(one: Expectation, published: ConfigFacts, facts: ModelFacts | None) -> Iterator[Finding]:
+    source = published if _says_window(published) or not facts or not facts.causal else facts.loaded
+    expected, found = one.facts.window_in_force, source.window_in_force
+    # A loaded model without any window contradicts a demand for one; a file may leave it to a class default.
+    said = _says_window(source) or (one.binding and facts is not None)
+    if not _says_window(one.facts) or not said or expected == found:
+        return
+    key = next(claim.key for claim in (source.window, one.facts.window, one.facts.window_switch) if claim)
+    yield Finding(
+        title="the window is not the one expected",
+        severity=one.severity,
+        observed=f"{_said(source)} in {source.origin}",
+        expected=f"{_said(one.facts)} ({one.facts.origin})",
+        do=f"set {key} to {expected}, or drop the expectation if this is on purpose",
+    )
+
+
+def _other_kinds(one: Expectation, published: ConfigFacts, facts: ModelFacts | None) -> Iterator[Finding]:
+    """The kinds of the layers as written; if only loaded, of all layers, or of the kinds that a skeleton keeps."""
+    expected, found, origin = one.facts.layer_kinds, published.layer_kinds, published.origin
+    if expected is not None and found is None and facts is not None:
+        found, origin = tuple(layer.kind for layer in facts.layers), facts.loaded.origin
+        if len(found) != len(expected) and set(found) == set(expected):
+            return
+    if expected is None or found is None or found == expected:
+        return
+    layer = next((i for i, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), None)
+    what = (f"{len(found)} layers", f"{len(expected)}") if layer is None else (found[layer], expected[layer])
+    yield Finding(
+        title="the layers are not of the kinds expected",
+        severity=one.severity,
+        where=Location(layers=() if layer is None else (layer,)),
+        observed=f"{what[0]} in {origin}",
+        expected=f"{what[1]} ({one.facts.origin})",
+        do="set the pattern of the layers back, or drop the expectation if this is on purpose",
+    )
 
 
 def _direction(published: ConfigFacts, facts: ModelFacts) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ import numpy as np
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
 from gemma_doctor.evidence import Crash, Generation, Ints, Pass, Trace
-from gemma_doctor.finding import Examined, Finding, Location, Severity
+from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 
 REPEATS = 4  # a loop is a run of tokens that stands at least this often in a row at the end ...
 LOOP_TOKENS = 16  # ... and fills at least this many tokens
@@ -110,7 +110,7 @@ def _loop(generation: Generation, start: int, period: int) -> Finding:
             passes=(generation.pass_name,),
             boundary=f"from token {generation.prompt_length + start} on, period {period}",
         ),
-        observed=f"{period} tokens again and again from step {start}; the reference route differs at {step}",
+        observed=f"{counted(period, 'token')} again and again from step {start}; the reference route differs at {step}",
         expected="no loop that the reference route does not make",
         do="nothing to mend: greedy decoding of a small model loops by itself"
         if own

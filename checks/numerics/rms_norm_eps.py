@@ -16,7 +16,9 @@ How to fix
     before the model is built: modules copy it once.
 
 Known limits
-    Modules count as norms if their class name says so. Values compare at float32 precision (a GGUF file holds
+    Modules count as norms if their class name says so. Norms inside low-rank projections and key indexers of an
+    attention, and those of linear attention, are left out: their classes choose an epsilon of their own. A norm that
+    takes more than one input is not measured. Values compare at float32 precision (a GGUF file holds
     9.999999974752427e-07 for 1e-06), the measurement at the dtype's: a half-precision norm is measured to a few
     percent only.
 
@@ -30,9 +32,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
-from gemma_doctor.evidence import Claim, Config, ModelFacts, NormFacts
+from gemma_doctor.evidence import Claim, Config, ConfigFacts, ModelFacts, NormFacts
 from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
-from gemma_doctor.oracle import agree
+from gemma_doctor.oracle import agree, usable_epsilon
+
+# Norms inside an attention's low-rank projections, its key indexer or a linear attention: classes build them with an
+# epsilon of their own, whatever the configuration says.
+OF_ITS_OWN = re.compile(r"\.(q_a|kv_a|q_b|kv_b)_(layer)?norm$|\bindexer\.|\blinear_attn\.|\bmamba\.")
 
 
 @check()
@@ -42,8 +48,10 @@ def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding |
     if claim is None and facts is not None:
         claim, origin = facts.loaded.eps, f"{facts.loaded.origin}, not published"
     if claim is None:
+        if any(one.binding and one.facts.eps for one in config.expectations):
+            raise CouldNotLook("an epsilon is expected, and none is named")
         raise NotApplicable("no epsilon is named" if facts else "the file names no epsilon")
-    if not _usable(claim.value):
+    if not usable_epsilon(claim.value):
         yield _unusable(claim, origin)
         yield Examined(1, f"{claim.value!r} ({origin})")
         return
@@ -51,18 +59,25 @@ def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding |
     if facts is None:
         yield Examined(1, f"{claim.value:.6g} published")
         return
-    yield from _chain(claim.value, f"{claim.key} in {origin}", facts)
-    looked_at = [norm for norm in facts.norms if norm.attribute is not None or norm.measured is not None]
+    governed = [norm for norm in facts.norms if not OF_ITS_OWN.search(norm.name)]
+    yield from _chain(claim.value, f"{claim.key} in {origin}", facts.loaded, governed)
+    looked_at = [norm for norm in governed if norm.attribute is not None or norm.measured is not None]
     if not looked_at:
         raise CouldNotLook("no norm module could be read or measured")
+    yield Examined(len(looked_at), f"{claim.value:.6g} in {_how(looked_at, facts.norms)}")
+
+
+def _how(looked_at: Sequence[NormFacts], norms: Sequence[NormFacts]) -> str:
+    """What was looked at, and what was not: "19 norms, measured in 18 (float32), not measured in 1"."""
     measured = [norm for norm in looked_at if norm.measured is not None]
     dtypes = f" ({', '.join(sorted({norm.dtype for norm in measured}))})" if measured else ""
-    norms = counted(len(looked_at), "norm")
-    yield Examined(len(looked_at), f"{claim.value:.6g} in {norms}, measured in {len(measured)}{dtypes}")
-
-
-def _usable(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    blind, apart = len(looked_at) - len(measured), sum(bool(OF_ITS_OWN.search(norm.name)) for norm in norms)
+    unread = len(norms) - apart - len(looked_at)
+    said = [counted(len(looked_at), "norm"), f"measured in {len(measured)}{dtypes}"]
+    said += [f"not measured in {blind}"] if blind else []
+    said += [f"{unread} could be neither read nor measured"] if unread else []
+    said += [f"{apart} with an epsilon of the class's own left out"] if apart else []
+    return ", ".join(said)
 
 
 def _unusable(claim: Claim, origin: str) -> Finding:
@@ -78,7 +93,7 @@ def _unusable(claim: Claim, origin: str) -> Finding:
 def _against_expectations(config: Config, claim: Claim, origin: str) -> Iterator[Finding]:
     for one in config.expectations:
         expected = one.facts.eps
-        if expected is not None and _usable(expected.value) and not agree(expected.value, claim.value):
+        if expected is not None and usable_epsilon(expected.value) and not agree(expected.value, claim.value):
             yield Finding(
                 title="the epsilon of the norms is not the one expected",
                 severity=one.severity,
@@ -88,11 +103,11 @@ def _against_expectations(config: Config, claim: Claim, origin: str) -> Iterator
             )
 
 
-def _chain(value: float, source: str, facts: ModelFacts) -> Iterator[Finding]:
-    loaded = facts.loaded.eps.value if facts.loaded.eps else None
-    lost = loaded is not None and not (_usable(loaded) and agree(loaded, value))
-    stored = [norm for norm in facts.norms if norm.attribute is not None and not agree(norm.attribute, value)]
-    acting = [norm for norm in facts.norms if norm.measured is not None and not _acts(norm, value)]
+def _chain(value: float, source: str, config: ConfigFacts, norms: Sequence[NormFacts]) -> Iterator[Finding]:
+    loaded = config.eps.value if config.eps else None
+    lost = loaded is not None and not (usable_epsilon(loaded) and agree(loaded, value))
+    stored = [norm for norm in norms if norm.attribute is not None and not agree(norm.attribute, value)]
+    acting = [norm for norm in norms if norm.measured is not None and not _acts(norm, value)]
     if not (lost or stored or acting):
         return
     observed = [f"loaded {loaded}"] if lost else []

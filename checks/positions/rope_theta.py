@@ -36,19 +36,24 @@ import numpy as np
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
 from gemma_doctor.evidence import Config, ConfigFacts, Floats, ModelFacts, RopeClaim, Trace, theta_in_words
 from gemma_doctor.finding import Examined, Finding, Location, Severity
-from gemma_doctor.oracle import EPSILON, contradict, inverse_frequencies
+from gemma_doctor.oracle import EPSILON, LARGEST_THETA, contradict, inverse_frequencies, usable_theta
 
 # The worst of all published configurations, computed in float32, was 3.2e-7 (llama3 scaling).
 RELATIVE_ERROR = 1e-5
+LONGEST_VALUE = 40
 
 
 @check()
 def rope_theta(config: Config, facts: ModelFacts | None, trace: Trace | None) -> Iterator[Finding | Examined]:
     """Published = loaded = live rotary frequencies, for each layer kind."""
+    unusable = [claim for claim in config.published.rope.values() if not usable_theta(claim)]
+    if unusable:
+        yield from (_unusable(key, claims, config.published.origin) for key, claims in _by_key(unusable))
+        yield Examined(len(unusable), f"no usable theta in {config.published.origin}")
+        return
     yield from _against_expectations(config, facts)
     if facts is None:
-        if not config.published.rope:
-            raise NotApplicable("the file names no rotary parameters")
+        _refuse_if_unwritten(config)
         written = list(config.published.rope.values())
         named = all(claim.theta is not None for claim in written)
         said = _thetas(written) if named else " and ".join(map(str, written))
@@ -66,6 +71,35 @@ def rope_theta(config: Config, facts: ModelFacts | None, trace: Trace | None) ->
     said = f"{_thetas(judged)} live, worst relative error {max(one.worst for one in groups):.0e}"
     said += f" (kept in {dtypes})" if dtypes else ""
     yield Examined(sum(one.compared for one in groups), "; not looked at: ".join([said, *unknown]))
+
+
+def _refuse_if_unwritten(config: Config) -> None:
+    """Of a file alone: there must be something to look at, and to hold what is demanded against."""
+    published = config.published
+    for one in config.expectations:
+        for kind, expected in one.facts.rope.items():
+            claim = _for_kind(published.rope, kind)
+            if one.binding and (claim is None or (claim.theta is None and expected.theta is not None)):
+                raise CouldNotLook("rotary parameters are expected, and the file does not name them all")
+    if not published.rope:
+        raise NotApplicable("the file names no rotary parameters")
+
+
+def _by_key(claims: Sequence[RopeClaim]) -> Iterator[tuple[str, RopeClaim]]:
+    """One flat key may serve several kinds of layers."""
+    yield from {claim.key: claim for claim in claims}.items()
+
+
+def _unusable(key: str, claim: RopeClaim, origin: str) -> Finding:
+    theta = claim.parameters.get("rope_theta", claim.theta)
+    shown = f"{theta:g}" if isinstance(theta, float) else repr(theta)
+    return Finding(
+        title=f"{key} is no usable theta",
+        severity=Severity.ERROR,
+        observed=f"{shown if len(shown) <= LONGEST_VALUE else shown[:LONGEST_VALUE] + ' ...'} ({origin})",
+        expected=f"a number above 0, such as 10,000, and at most {LARGEST_THETA:g}",
+        do=f"write the theta that the model was trained with into {key}",
+    )
 
 
 @dataclass(frozen=True)

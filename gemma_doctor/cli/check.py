@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemma_doctor.cli.deadline import deadline
-from gemma_doctor.cli.output import Destination, say, terminal_width, wants_color
+from gemma_doctor.cli.output import Destination, Escaped, say, terminal_width, wants_color
 from gemma_doctor.errors import DoctorError, TimedOut
 from gemma_doctor.finding import Report
 
@@ -112,8 +112,9 @@ def _run(settings: Settings) -> int:
 def _examine(settings: Settings) -> Report:
     progress = (lambda line: None) if settings.quiet else say
     try:
-        # Whatever a library prints on the way must not get into the report.
-        with deadline(settings.timeout), contextlib.redirect_stdout(sys.stderr):
+        # Whatever a library prints on the way must get neither into the report nor at the terminal's controls.
+        aside = Escaped(sys.stderr)
+        with deadline(settings.timeout), contextlib.redirect_stdout(aside), contextlib.redirect_stderr(aside):
             from gemma_doctor.diagnose import diagnose
 
             return diagnose(settings, progress)

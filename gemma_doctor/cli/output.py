@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.report.escape import escape
@@ -34,6 +37,28 @@ def wants_color(setting: str, environment: Mapping[str, str], is_terminal: bool)
 def terminal_width() -> int | None:
     """Columns of the terminal that stdout is, None if it is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+class Escaped(io.TextIOBase):
+    """A stream for what libraries print: what they quote from configurations cannot act on the terminal.
+
+    Args:
+        stream: where it goes; line breaks, tabs and the carriage returns of progress bars go through.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        parts = re.split(r"([\r\n\t]+)", text)
+        self._stream.write("".join(part if part.isspace() else escape(part) for part in parts))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
 
 
 def say(line: str) -> None:
