@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Distance from 1 to the next number, by torch dtype name.
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
+LARGEST_FLOAT32 = 2.0**128
 # Beyond any that was trained; float32 holds its powers, and a report can print it.
 LARGEST_THETA = 1e15
 
@@ -55,8 +56,8 @@ def contradict(a: RopeClaim, b: RopeClaim) -> bool:
 
 
 def usable_epsilon(value: object) -> bool:
-    """A finite number above 0."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    """A number above 0 that float32 holds."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST_FLOAT32
 
 
 def usable_theta(claim: RopeClaim) -> bool:

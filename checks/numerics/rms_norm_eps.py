@@ -39,6 +39,7 @@ from gemma_doctor.oracle import agree, usable_epsilon
 # Norms inside an attention's low-rank projections, its key indexer or a linear attention: classes build them with an
 # epsilon of their own, whatever the configuration says.
 OF_ITS_OWN = re.compile(r"\.(q_a|kv_a|q_b|kv_b)_(layer)?norm$|\bindexer\.|\blinear_attn\.|\bmamba\.")
+LONGEST_VALUE = 40
 
 
 @check()
@@ -53,7 +54,7 @@ def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding |
         raise NotApplicable("no epsilon is named" if facts else "the file names no epsilon")
     if not usable_epsilon(claim.value):
         yield _unusable(claim, origin)
-        yield Examined(1, f"{claim.value!r} ({origin})")
+        yield Examined(1, f"no usable epsilon in {origin}")
         return
     yield from _against_expectations(config, claim, origin)
     if facts is None:
@@ -84,7 +85,7 @@ def _unusable(claim: Claim, origin: str) -> Finding:
     return Finding(
         title=f"{claim.key} is no usable epsilon",
         severity=Severity.ERROR,
-        observed=f"{claim.value!r} ({origin})",
+        observed=f"{repr(claim.value)[:LONGEST_VALUE]} ({origin})",
         expected="a number above 0, such as 1e-06",
         do=f"write the value that the model was trained with into {claim.key}",
     )

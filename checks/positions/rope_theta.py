@@ -18,8 +18,9 @@ How to fix
 
 Known limits
     Angles per layer are compared only where cos and sin came in float32. Buffers in another dtype are compared at that
-    dtype's precision; whether that is precise enough is another question. With dynamic scaling, only lengths within
-    the model's positions are known here. Some families hand a rotation to layers that do not apply it.
+    dtype's precision; whether that is precise enough is another question. Where the frequencies follow the length
+    (dynamic, longrope), they are compared before the first forward and in it. Some families hand a rotation to layers
+    that do not apply it.
 
 References
     RoPE, arXiv:2104.09864; position interpolation, arXiv:2306.15595; YaRN, arXiv:2309.00071; LongRoPE,
@@ -136,19 +137,44 @@ def _compared(kinds: tuple[str, ...], published: ConfigFacts, facts: ModelFacts,
     group = _Group(kinds, tuple(layer.index for layer in layers), (published if written else facts.loaded).origin)
     if claim is None or claim.theta is None:
         return group
+    if not usable_theta(claim):
+        return replace(group, unknown=f"{' and '.join(kinds)}: no usable theta")
     try:
-        right = _candidates(claim, layers[0].head_dim, published.max_positions or facts.loaded.max_positions)
+        right = _right(claim, layers[0].head_dim, published.max_positions or facts.loaded.max_positions, trace)
     except ValueError as reason:
         return replace(group, unknown=f"{' and '.join(kinds)}: {reason}")
     live = [
-        (name, values, min(_worst_error(values, frequencies) for frequencies, _ in right), limit)
-        for name, values, limit in _live(group, facts, trace)
+        (name, values, due, _worst_error(values, due), limit)
+        for name, values, due, limit in _live(group, facts, trace, right)
     ]
-    wrong = [f"loaded {loaded}"] if written and loaded and contradict(written, loaded) else []
-    wrong += [f"{name} {_apart(values, right[0][0])}" for name, values, error, limit in live if error > limit]
-    wrong += _wrong_scaling(group, trace, [scaling for _, scaling in right])
-    worst = max((error for _, _, error, limit in live if error <= limit), default=0.0)
+    lost = written and loaded and (contradict(written, loaded) or not usable_theta(loaded))
+    wrong = [f"loaded {loaded}"] if lost else []
+    wrong += [f"{name} {_apart(values, due)}" for name, values, due, error, limit in live if error > limit]
+    wrong += _wrong_scaling(group, trace, right.factor)
+    worst = max((error for _, _, _, error, limit in live if error <= limit), default=0.0)
     return replace(group, claim=claim, compared=len(live), worst=worst, wrong=tuple(wrong))
+
+
+@dataclass(frozen=True)
+class _Right:
+    """What should be.
+
+    Attributes:
+        at_first: frequencies of a model that has not run yet, when its buffers were read.
+        fed, factor: frequencies, and factor on cos and sin, in the forward in which the rotations were seen: dynamic
+            and longrope scaling follow the length.
+    """
+
+    at_first: Floats
+    fed: Floats
+    factor: float
+
+
+def _right(claim: RopeClaim, head_dim: int, max_positions: int | None, trace: Trace | None) -> _Right:
+    """Rotations were seen in the prefill of the first pass."""
+    length = trace.passes[0].prompt_length if trace and trace.passes else None
+    at_first, _ = inverse_frequencies(claim, head_dim, max_positions)
+    return _Right(at_first, *inverse_frequencies(claim, head_dim, max_positions, length))
 
 
 def _finding(group: _Group) -> Finding:
@@ -182,31 +208,24 @@ def _completed(written: RopeClaim | None, loaded: RopeClaim | None) -> RopeClaim
     )
 
 
-def _candidates(claim: RopeClaim, head_dim: int, max_positions: int | None) -> list[tuple[Floats, float]]:
-    """Right frequencies and scaling: longrope has two sets, and which one is live depends on the last length fed."""
-    right = [inverse_frequencies(claim, head_dim, max_positions)]
-    if claim.rope_type == "longrope":
-        beyond = int(claim.parameters["original_max_position_embeddings"]) + 1
-        right.append(inverse_frequencies(claim, head_dim, max_positions, beyond))
-    return right
-
-
-def _live(group: _Group, facts: ModelFacts, trace: Trace | None) -> Iterator[tuple[str, Floats, float]]:
-    """Name, frequencies and allowed relative error of all that serves these layers."""
+def _live(
+    group: _Group, facts: ModelFacts, trace: Trace | None, right: _Right
+) -> Iterator[tuple[str, Floats, Floats, float]]:
+    """Name, frequencies, right ones and allowed relative error of all that serves these layers."""
     for buffer in facts.rotary:
         if buffer.kind in (*group.kinds, ""):
-            yield buffer.name, buffer.values, max(RELATIVE_ERROR, EPSILON[buffer.dtype])
+            yield buffer.name, buffer.values, right.at_first, max(RELATIVE_ERROR, EPSILON[buffer.dtype])
     for rotation in trace.rotations if trace else ():
         if rotation.layer in group.layers and rotation.dtype == "float32":
-            yield f"layer {rotation.layer}", rotation.frequencies, RELATIVE_ERROR
+            yield f"layer {rotation.layer}", rotation.frequencies, right.fed, RELATIVE_ERROR
 
 
-def _wrong_scaling(group: _Group, trace: Trace | None, right: Sequence[float]) -> list[str]:
+def _wrong_scaling(group: _Group, trace: Trace | None, right: float) -> list[str]:
     return [
-        f"layer {rotation.layer}: cos and sin scaled by {rotation.scaling:.6g}, not {right[0]:.6g}"
+        f"layer {rotation.layer}: cos and sin scaled by {rotation.scaling:.6g}, not {right:.6g}"
         for rotation in (trace.rotations if trace else ())
         if rotation.layer in group.layers
-        and min(abs(rotation.scaling - one) for one in right) > max(RELATIVE_ERROR, EPSILON[rotation.dtype])
+        and not abs(rotation.scaling - right) <= max(RELATIVE_ERROR, EPSILON[rotation.dtype])
     ]
 
 
@@ -214,18 +233,21 @@ def _worst_error(values: Floats, right: Floats) -> float:
     still = right == 0
     if values.shape != right.shape or np.any(values[still] != 0):
         return float("inf")
-    return float(np.max(np.abs(values[~still] / right[~still] - 1), initial=0.0))
+    worst = float(np.max(np.abs(values[~still] / right[~still] - 1), initial=0.0))
+    return worst if worst == worst else float("inf")  # NaN is right nowhere
 
 
 def _apart(values: Floats, right: Floats) -> str:
     """The pair that is furthest off, and the theta that the first two frequencies would give."""
     if values.shape != right.shape:
         return f"turns {values.size} pairs, not {right.size}"
-    pair = int(np.argmax(np.abs(np.log(np.maximum(values, 1e-30) / np.maximum(right, 1e-30)))))
+    with np.errstate(all="ignore"):
+        pair = int(np.argmax(np.abs(np.log(np.maximum(values, 1e-30) / np.maximum(right, 1e-30)))))
+        theta = float((values[0] / values[1]) ** values.size) if values.size > 1 else 0.0
     as_theta = ""
-    if values.size > 1 and values[0] > 0 < values[1]:
+    if values[0] > 0 and 0 < theta <= LARGEST_THETA:
         # float32 rounding grows with the power, so more digits would be noise
-        as_theta = f" (as theta {theta_in_words(float(f'{(values[0] / values[1]) ** values.size:.3g}'))})"
+        as_theta = f" (as theta {theta_in_words(float(f'{theta:.3g}'))})"
     return f"turns pair {pair} of {values.size} by {values[pair]:.4g} a token, not {right[pair]:.4g}{as_theta}"
 
 
@@ -236,7 +258,9 @@ def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[
             # A whole file that names a theta and no scaling has none; single keys demand only themselves.
             if expected.theta is not None and one.facts.hidden_size is not None and not expected.rope_type:
                 expected = replace(expected, rope_type="default")
-            if claim is None or not contradict(expected, claim):
+            if claim is None and one.binding and facts is not None:
+                claim = RopeClaim("rope_theta", None)
+            if claim is None or not (contradict(expected, claim) or (one.binding and _lacks(claim, expected, facts))):
                 continue
             yield Finding(
                 title=f"rotary parameters of {kind or 'all'} layers are not the ones expected",
@@ -254,6 +278,15 @@ def _held_against(kind: str, published: ConfigFacts, facts: ModelFacts | None) -
     if facts is not None and (claim is None or claim.theta is None or not claim.rope_type):
         return facts.loaded, _for_kind(facts.loaded.rope, kind)
     return published, claim
+
+
+def _lacks(claim: RopeClaim, expected: RopeClaim, facts: ModelFacts | None) -> bool:
+    """Something is expected that the claim does not name, and that no class default can still fill in."""
+    whole = facts is not None or bool(claim.rope_type)
+    scaled = expected.rope_type not in ("", "default")
+    terms = {key: value for key, value in expected.parameters.items() if scaled or key == "partial_rotary_factor"}
+    lacking = any(value not in (None, 1) and key not in claim.parameters for key, value in terms.items())
+    return whole and (lacking or (claim.theta is None and expected.theta is not None))
 
 
 def _thetas(claims: Sequence[RopeClaim]) -> str:
