@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 REDUCED_WINDOW = 64
 VOCABULARY = 512
 WIDTH = 256
+STEP = 8  # kernels of stacked experts want rows of whole 16 bytes
 NARROW = {"hidden_size_per_layer_input": 32, "laurel_rank": 16, "moe_intermediate_size": WIDTH // 2}
 LONGEST_PERIOD = 12
 # Eager attention holds a few float32 copies of heads x W x W scores; 2**25 scores are 134 MB.
@@ -74,12 +75,23 @@ def cut_mapping(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
     cut |= _cut_vocabulary(text, full)
     cut["tie_word_embeddings"] = False  # tied, the top token is the token just read, and nothing ever flips
 
+    cut = _with_head_dim(cut, full)
     config = compat.new_text_config(full.model_type, cut)
-    if compat.head_dim(config) != compat.head_dim(full):  # the class derives it, whatever the file says
-        cut["hidden_size"] = config.num_attention_heads * compat.head_dim(full)
     if compat.layer_kinds(config) != tuple(kinds[index] for index in kept):  # no period, so the class derives others
         cut["layer_types"] = [kinds[index] for index in kept]
     return cut
+
+
+def _with_head_dim(cut: dict[str, Any], full: Any) -> dict[str, Any]:
+    """Widened until heads are as large as they were, where the class derives their size from the width.
+
+    Such classes may refuse the narrow width out of hand, since rotary factors of the published size do not fit it.
+    """
+    try:
+        fits = compat.head_dim(compat.new_text_config(full.model_type, cut)) == compat.head_dim(full)
+    except Exception:  # of whatever kind the library's validators like
+        fits = False
+    return cut if fits else {**cut, "hidden_size": cut["num_attention_heads"] * compat.head_dim(full)}
 
 
 def kept_layers(kinds: Sequence[str], shared: int) -> tuple[int, ...]:
@@ -121,7 +133,7 @@ def _cut_layers(text: Mapping[str, Any], full: Any, kept: Sequence[int]) -> dict
 def _head_divisor(text: Mapping[str, Any], full: Any) -> int:
     """What all head counts are divided by, so that query:kv ratios stay; if possible two kv heads are left."""
     kinds = [text, *text.get("per_layer_config", {}).values()]
-    counts = {kind.get(key) for kind in kinds for key in KV_HEADS} | {compat.base_value(full, KV_HEADS[0])}
+    counts = {kind.get(key) for kind in kinds for key in KV_HEADS} | {_kv_heads(full)}
     largest = math.gcd(full.num_attention_heads, *(count for count in counts if count))
     two_kv_heads = largest % 2 == 0
     heads = 2 * full.num_attention_heads // largest
@@ -134,19 +146,27 @@ def _cut_heads(cut: Mapping[str, Any], full: Any, divisor: int) -> dict[str, Any
         return {**values, **{key: values[key] // divisor for key in KV_HEADS if values.get(key)}}
 
     changed = fewer({key: cut[key] for key in KV_HEADS if key in cut})
-    changed[KV_HEADS[0]] = compat.base_value(full, KV_HEADS[0]) // divisor
+    changed[KV_HEADS[0]] = _kv_heads(full) // divisor
     changed["num_attention_heads"] = full.num_attention_heads // divisor
     if "per_layer_config" in cut:
         changed["per_layer_config"] = {index: fewer(values) for index, values in cut["per_layer_config"].items()}
     return changed
 
 
+def _kv_heads(full: Any) -> int:
+    """Classes that name none have as many as there are query heads."""
+    return int(compat.base_value(full, KV_HEADS[0]) or full.num_attention_heads)
+
+
 def _cut_widths(cut: Mapping[str, Any], full: Any, heads: int) -> dict[str, Any]:
-    width = math.ceil(WIDTH / heads) * heads
+    step = math.lcm(STEP, heads)
+    width = math.ceil(WIDTH / step) * step
     changed: dict[str, Any] = {"hidden_size": width, "intermediate_size": 2 * width}
     if isinstance(cut.get("intermediate_size"), list):
         widest = max(cut["intermediate_size"])
-        changed["intermediate_size"] = [math.ceil(2 * width * value / widest) for value in cut["intermediate_size"]]
+        changed["intermediate_size"] = [
+            STEP * math.ceil(2 * width * value / widest / STEP) for value in cut["intermediate_size"]
+        ]
     changed |= {key: min(getattr(full, key), size) for key, size in NARROW.items() if getattr(full, key, None)}
     top_k = getattr(full, "top_k_experts", None) or getattr(full, "num_experts_per_tok", None)
     if top_k:
@@ -173,15 +193,28 @@ def _cut_vocabulary(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
     return changed
 
 
+def text_config(published: Mapping[str, Any]) -> Any:
+    """The config object that the library makes of a published configuration's text part.
+
+    Raises:
+        DoctorError: the installed transformers does not know the family.
+    """
+    return _published_text(published)[1]
+
+
 def _published_text(published: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
     """The text part as published, but for what is not for a skeleton, and the config object made of it."""
-    text, _ = text_part(published)
+    text, prefix = text_part(published)
     model_type = text.get("model_type")
     if not model_type:
         compat.require_family(published["model_type"])
         model_type = compat.whole_config(published).get_text_config().model_type
     text = {key: value for key, value in text.items() if key not in NOT_FOR_THE_SKELETON}
-    return text, compat.new_text_config(model_type, text)
+    full = compat.new_text_config(model_type, text)
+    if not prefix and full.get_text_config() is not full:
+        # An image-text family whose file has no text part: its class fills in one whole.
+        text, full = {}, compat.new_text_config(full.get_text_config().model_type, {})
+    return text, full
 
 
 def _published_window(text: Mapping[str, Any], full: Any) -> int | None:

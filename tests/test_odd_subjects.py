@@ -112,3 +112,14 @@ def test_no_pass_goes_beyond_the_models_positions() -> None:
     fewer = report_with(max_position_embeddings=40)
     (generated,) = (one for one in fewer.results if one.check == "long-generate")
     assert generated.outcome is Outcome.SKIPPED
+
+
+def test_a_window_too_long_to_walk_to_is_examined_at_the_reduced_one_only() -> None:
+    settings = Settings(
+        subject="qwen2.5-3b-instruct",
+        weights="skeleton",
+        overrides={"use_sliding_window": True, "max_window_layers": 0},
+    )
+    report = diagnose(settings, lambda line: None)
+    assert (report.passes["window"], report.passes["true_window_crossed"]) == (32768, False)
+    assert not [one for one in report.findings if one.severity is Severity.ERROR]

@@ -88,7 +88,12 @@ class Collector:
 
     def lengths(self) -> dict[str, object]:
         """What was run, for the report's headline."""
-        facts: dict[str, object] = {"window": self.patient.window, "reduced_window": self.patient.reduced_window}
+        facts: dict[str, object] = {
+            "window": self.patient.window,
+            "reduced_window": self.patient.reduced_window,
+            "true_window_crossed": self.patient.window == self.patient.reduced_window
+            or "true window" in self.passes.done,
+        }
         crossing = self.passes.done.get("long generate")
         if crossing:
             generated = crossing.forwards[-1].total - crossing.prompt_length + 1 if crossing.forwards else 0

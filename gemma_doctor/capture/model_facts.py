@@ -11,7 +11,7 @@ import torch
 from gemma_doctor import compat, published
 from gemma_doctor.capture.masks import dtype_name
 from gemma_doctor.evidence import LayerFacts, ModelFacts, NormFacts, RotaryBuffer, frozen
-from gemma_doctor.oracle import EPSILON
+from gemma_doctor.oracle import EPSILON, usable_epsilon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 WINDOW_ATTRIBUTES = ("sliding_window", "attention_window_size", "window_size")
 EPS_ATTRIBUTES = ("eps", "variance_epsilon", "epsilon")
-# Large enough that no epsilon matters, small enough that its square fits float16.
-LARGE_INPUT = 64.0
+# Its square fits float16. Where epsilon is so large that the small input is, the large one is so many times larger.
+LARGE_INPUT, LARGER = 64.0, 16.0
+USUAL_EPS = 1e-6
 
 
 def model_facts(patient: Patient) -> ModelFacts:
@@ -35,7 +36,7 @@ def model_facts(patient: Patient) -> ModelFacts:
         norms=tuple(norms(model)),
         rotary=tuple(rotary_buffers(model)),
         # the attention modules say whether they read in both directions
-        causal=any(getattr(module, "is_causal", True) for module in modules.values()),
+        causal=not modules or any(getattr(module, "is_causal", True) for module in modules.values()),
     )
 
 
@@ -102,12 +103,12 @@ def _layer(config: Any, index: int, module: Any, kind: str, shares_kv_with: int 
 
 def _heads(module: Any, config: Any, head_dim: int) -> tuple[int, int]:
     """From the projections, since kinds of layers may differ; families that fuse or share them: from the config."""
-    query, key = getattr(module, "q_proj", None), getattr(module, "k_proj", None)
-    heads = int(config.num_attention_heads) if query is None else query.out_features // head_dim
+    query, key = (getattr(getattr(module, name, None), "out_features", None) for name in ("q_proj", "k_proj"))
+    heads = int(config.num_attention_heads) if query is None else query // head_dim
     if key is not None:
-        return heads, key.out_features // head_dim
+        return heads, key // head_dim
     groups = getattr(module, "num_key_value_groups", None)
-    return heads, heads // int(groups) if groups else int(config.num_key_value_heads)
+    return heads, heads // int(groups) if groups else int(compat.base_value(config, "num_key_value_heads") or heads)
 
 
 # --- rotary buffers --------------------------------------------------------------------------------------------------
@@ -136,20 +137,24 @@ def rotary_tensors(model: Any) -> list[tuple[str, str, torch.Tensor]]:
 def norms(model: Any) -> Iterator[NormFacts]:
     """Every normalisation module of the text decoder, with the epsilon that acts in it."""
     expected = loaded_config(model).eps
-    guess = float(expected.value) if expected is not None and expected.value else 1e-6
+    guess = float(expected.value) if expected is not None and usable_epsilon(expected.value) else USUAL_EPS
     fallback = next(text_decoder(model).parameters())
     for name, module in norm_modules(model):
         like = next(module.parameters(), fallback)
         dtype = dtype_name(like.dtype)
-        stored = epsilon_attribute(module)
         measured = measured_eps(module, guess, like)
         yield NormFacts(
             name=name,
-            attribute=float(getattr(module, stored)) if stored else None,
+            attribute=_stored_eps(module),
             measured=measured,
             dtype=dtype,
             tolerance=_tolerance(measured, guess, dtype),
         )
+
+
+def _stored_eps(module: Any) -> float | None:
+    value = getattr(module, epsilon_attribute(module) or "eps", None)
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 def norm_modules(model: Any) -> list[tuple[str, Any]]:
@@ -173,32 +178,60 @@ def measured_eps(module: Any, guess: float, like: torch.Tensor) -> float | None:
         module: the norm.
         guess: where it is expected; the small input's RMS is near its square root, where the ratio is steepest.
         like: a tensor of the dtype and on the device in which the module is fed.
+
+    Returns:
+        None if the module takes no such input (more than one, say), or its outputs tell nothing.
     """
-    weight = getattr(module, "weight", None)
-    # Norms without a weight keep a scalar 1 in some releases; any width will do for them.
-    shape = tuple(weight.shape) if weight is not None and weight.ndim else (64,)
-    small = _small_input(guess)
+    shape = _input_shape(module)
+    small, large = _inputs(guess)
     signs = torch.ones(shape, dtype=like.dtype, device=like.device)
     signs[..., 1::2] = -1
     signs[..., shape[-1] - shape[-1] % 2 :] = 0
-    inputs = torch.stack([scale * signs for scale in (small, -small, LARGE_INPUT, -LARGE_INPUT)])
-    outputs: Floats = module(inputs).double().cpu().numpy()
+    inputs = torch.stack([scale * signs for scale in (small, -small, large, -large)])
+    try:
+        outputs: Floats = module(inputs).double().cpu().numpy()
+    except Exception:  # whatever a family calls a norm: one that cannot be fed so is not measured
+        return None
     near, far = (outputs[0] - outputs[1]) / 2, (outputs[2] - outputs[3]) / 2
-    if not far.any():
+    if outputs.shape != tuple(inputs.shape) or not np.isfinite(outputs).all() or not far.any():
         return None
     # Summed, so that channels with a small weight, whose rounding is coarse, count little.
     ratio = float(np.sum(near * np.sign(far)) / np.sum(np.abs(far)))
-    square = small**2 * (shape[-1] - shape[-1] % 2) / shape[-1]
-    return square * (1 / ratio**2 - 1) if ratio > 0 and math.isfinite(ratio) else None
+    fed = (shape[-1] - shape[-1] % 2) / shape[-1]
+    return _solved(ratio, small, large, fed)
 
 
-def _small_input(guess: float) -> float:
-    """A power of two, which every dtype holds exactly."""
-    return float(2.0 ** round(math.log2(guess) / 2))
+def _input_shape(module: Any) -> tuple[int, ...]:
+    """Of the vector that a norm takes; any width will do for norms that name none."""
+    weight = getattr(module, "weight", None)
+    # Norms without a weight keep a scalar 1 in some releases.
+    if weight is not None and weight.ndim:
+        return tuple(weight.shape)
+    named = getattr(module, "normalized_shape", None)
+    return tuple(map(int, named)) if named else (64,)
+
+
+def _inputs(guess: float) -> tuple[float, float]:
+    """RMS of the small and the large input: powers of two, which every dtype holds exactly."""
+    small = float(2.0 ** round(math.log2(guess) / 2))
+    return small, max(LARGE_INPUT, LARGER * small)
+
+
+def _solved(ratio: float, small: float, large: float, fed: float) -> float | None:
+    """Epsilon from the ratio of the outputs, ratio^2 = s^2 (L^2 f + eps) / (L^2 (s^2 f + eps)).
+
+    None where the outputs grow as the inputs do, as those of no norm would.
+    """
+    rest = (ratio * large) ** 2 - small**2
+    return fed * (small * large) ** 2 * (1 - ratio**2) / rest if rest > EPSILON["float32"] * small**2 else None
 
 
 def _tolerance(measured: float | None, guess: float, dtype: str) -> float:
-    """Relative error of the measurement: d(eps)/eps = 2 (c^2 + eps)/eps d(ratio)/ratio, with a few roundings."""
+    """Relative error of the measurement, with a few roundings of the ratio.
+
+    d(eps)/eps = 2 (s^2 + eps) (L^2 + eps) / (eps (L^2 - s^2)) d(ratio)/ratio.
+    """
     eps = measured if measured is not None and measured > 0 else guess
     roundings = 2 * EPSILON[dtype] + 8 * EPSILON["float32"]
-    return 2 * (_small_input(guess) ** 2 + eps) / eps * roundings
+    small, large = (one**2 for one in _inputs(guess))
+    return 2 * (small + eps) / eps * (large + eps) / (large - small) * roundings

@@ -29,6 +29,8 @@ EDGE_WITHOUT_WINDOW = 64
 BEFORE_EDGE = 8
 STEPS = 4
 TRUE_WINDOW_STEPS = 16
+# A prompt grows the cost of a skeleton's true window with its square: 4,096 takes seconds, 131,072 would take an hour.
+LONGEST_TRUE_WINDOW = 8192
 SECOND_TURN_TOKENS = 12
 
 
@@ -93,8 +95,9 @@ class Passes:
         if causal:
             self._second_turn()
         _ = self.batch
-        if self.patient.window is not None and self.patient.window != self.patient.reduced_window:
-            self._simple("true window", self.patient.window - BEFORE_EDGE, TRUE_WINDOW_STEPS, true_window=True)
+        window = self.patient.window
+        if window is not None and window != self.patient.reduced_window and window <= LONGEST_TRUE_WINDOW:
+            self._simple("true window", window - BEFORE_EDGE, TRUE_WINDOW_STEPS, true_window=True)
 
     def asked(self, prompt: int) -> int:
         """New tokens for the long generation: across the edge by the margin, what the user allows, what fits."""

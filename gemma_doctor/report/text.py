@@ -4,7 +4,7 @@ Facts that it shows, by mapping of the Report; those in brackets where they are 
     subject: name, subject_source, family, layers, layer_kinds (one per examined layer, or None), window, weights
         ("real", "skeleton" or "none"), [cut (what a skeleton lacks)]
     environment: transformers, torch, [device, dtype, backend, seed]
-    passes: [prompt_length, prompt_from, generated, window, reduced_window, crossed_at]
+    passes: [prompt_length, prompt_from, generated, window, reduced_window, true_window_crossed, crossed_at]
     timing: total and phases (seconds), [tokens_per_second, peak_memory_mb]
 """
 
@@ -74,6 +74,7 @@ def _header(report: Report, verbosity: int) -> Iterator[Line]:
     used = _parts(report.environment, (("transformers", "transformers {}"), ("torch", "torch {}"), ("seed", "seed {}")))
     window, reduced = report.passes.get("window"), report.passes.get("reduced_window")
     reduced = reduced if reduced != window else None
+    crossed = report.passes.get("true_window_crossed", True)
     prompt = " from ".join(_parts(report.passes, (("prompt_length", "prompt {}"), ("prompt_from", "{}"))))
     ran = _parts(
         {**report.passes, "prompt": prompt, "reduced": reduced},
@@ -81,7 +82,7 @@ def _header(report: Report, verbosity: int) -> Iterator[Line]:
             ("prompt", "{}"),
             ("generated", "generated {}"),
             ("crossed_at", "window crossed at step {}"),
-            ("reduced", "most passes at W'={}"),
+            ("reduced", "most passes at W'={}" if crossed else "all passes at W'={}: W is too long for a skeleton"),
         ),
     )
     yield Line(body="; ".join(", ".join(parts) for parts in (used, ran) if parts), body_style="dim", indent=2)
