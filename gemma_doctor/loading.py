@@ -15,9 +15,11 @@ from gemma_doctor import compat, demo, hub, skeleton
 from gemma_doctor.errors import DoctorError, in_one_line, one_line
 from gemma_doctor.published import text_part
 from gemma_doctor.settings import Progress, Settings
-from gemma_doctor.subject import Subject, has_safetensors, skeleton_remark
+from gemma_doctor.subject import Subject, has_safetensors, partly_recurrent, skeleton_remark
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
+# What a skeleton is cut by; class defaults count.
+NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 NO_WEIGHTS_NEEDED = "--weights skeleton examines the configuration without them"
 
 
@@ -72,10 +74,11 @@ def admit(subject: Subject, settings: Settings, progress: Progress) -> Patient:
     _require_decoder(subject)
     subject, folder = _folder(subject, settings, progress)
     model, reduced, cut = _models(subject, folder, settings, device)
+    _require_attention(model)
     tokenizer, remark = _tokenizer(folder)
     parameter = next(model.parameters())
     return Patient(
-        subject=replace(subject, remarks=(*subject.remarks, remark)) if remark else subject,
+        subject=replace(subject, remarks=(*subject.remarks, *filter(None, (remark, _ignored(subject, settings))))),
         model=model,
         reduced=reduced,
         tokenizer=tokenizer,
@@ -87,6 +90,14 @@ def admit(subject: Subject, settings: Settings, progress: Progress) -> Patient:
         device=str(parameter.device),
         backend=compat.attention_backend(model),
     )
+
+
+def _ignored(subject: Subject, settings: Settings) -> str:
+    """What was asked for and has no meaning for a skeleton."""
+    halved = settings.dtype not in ("auto", "float32")
+    if subject.weights == "real" or not halved:
+        return ""
+    return f"skeletons are examined in float32; --dtype {settings.dtype} is ignored"
 
 
 def _models(subject: Subject, folder: Path | None, settings: Settings, device: str) -> tuple[Any, Any, str]:
@@ -151,10 +162,33 @@ def _require_decoder(subject: Subject) -> None:
     for model_type in dict.fromkeys((whole, part)):
         compat.require_family(model_type, brings_code="auto_map" in subject.published)
     if compat.loader_for(subject.published) is None:
-        raise DoctorError(
-            f"not a decoder that this tool examines: transformers has no language model for {whole!r}",
-            "gemma-doctor presets lists models that are",
-        )
+        raise _no_decoder(f"transformers has no language model for {whole!r}")
+    with skeleton.building(subject):
+        config = skeleton.text_config(subject.published)
+    unnamed = [key for key in NEEDED if getattr(config, key, None) is None]
+    if unnamed:
+        raise _no_decoder(f"its configuration does not name {unnamed[0]}")
+    if partly_recurrent({key: getattr(config, key, None) for key in ("layer_types", "layers_block_type")}):
+        raise _no_decoder(f"{whole!r} is partly recurrent")
+    if subject.weights == "skeleton" and not skeleton.can_build(config):
+        raise _no_decoder(f"transformers has no language model for the text part of {whole!r} alone")
+
+
+def _require_attention(model: Any) -> None:
+    """Every layer of the text decoder has an attention module that can be watched."""
+    from gemma_doctor.capture.model_facts import attention_modules, text_decoder
+
+    try:
+        layers, attention = len(text_decoder(model).layers), attention_modules(model)
+    except LookupError as error:
+        raise _no_decoder(str(error)) from None
+    if not set(range(layers)) <= attention.keys():
+        missing = layers - len(attention)
+        raise _no_decoder(f"{missing} of {layers} layers of {type(model).__name__} have no attention module known here")
+
+
+def _no_decoder(why: str) -> DoctorError:
+    return DoctorError(f"not a decoder that this tool examines: {why}", "gemma-doctor presets lists models that are")
 
 
 def _folder(subject: Subject, settings: Settings, progress: Progress) -> tuple[Subject, Path | None]:

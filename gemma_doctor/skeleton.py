@@ -7,11 +7,12 @@ in or gets wrong is derived, filled in or got wrong for the skeleton as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gemma_doctor import compat
-from gemma_doctor.errors import one_line
+from gemma_doctor.errors import DoctorError, one_line
 from gemma_doctor.published import special_ids, text_part
 
 if TYPE_CHECKING:
@@ -43,10 +44,7 @@ def build(subject: Subject, settings: Settings) -> tuple[Any, Any, str]:
         DoctorError: the installed transformers does not know the family, or refuses the configuration or the attention
             implementation.
     """
-    hint = "leave --attn-implementation to the library"
-    if not settings.attn_implementation:
-        hint = "gemma-doctor check --static looks at the file alone"
-    with one_line(f"{subject.name}: transformers {compat.release()} cannot build this model", hint):
+    with building(subject, settings.attn_implementation):
         text, full = _published_text(subject.published)
         cut = cut_mapping(text, full)
         model = reduced = _new_model(full.model_type, cut, settings)
@@ -57,6 +55,23 @@ def build(subject: Subject, settings: Settings) -> tuple[Any, Any, str]:
             reduced.load_state_dict(model.state_dict(), assign=True)
             reduced.requires_grad_(False)
     return model, reduced, _in_words(full, model.config)
+
+
+@contextmanager
+def building(subject: Subject, attn_implementation: str | None = None) -> Iterator[None]:
+    """Whatever the library says to a configuration becomes one line, with the key to correct if it names one."""
+    hint = "gemma-doctor check --static looks at the file alone"
+    if attn_implementation:
+        hint = "leave --attn-implementation to the library"
+    try:
+        with one_line(f"{subject.name}: transformers {compat.release()} cannot build this model", hint):
+            yield
+    except DoctorError as error:
+        text, prefix = text_part(subject.published)
+        named = next((key for key in text if f"'{key}'" in error.message or f"`{key}`" in error.message), None)
+        if error.__cause__ is not None and named:
+            raise DoctorError(error.message, f"correct {prefix}{named} in the configuration") from error.__cause__
+        raise
 
 
 def cut_mapping(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
@@ -200,6 +215,13 @@ def text_config(published: Mapping[str, Any]) -> Any:
         DoctorError: the installed transformers does not know the family.
     """
     return _published_text(published)[1]
+
+
+def can_build(config: Any) -> bool:
+    """The library has a language model for a text part's configuration alone."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
 
 
 def _published_text(published: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:

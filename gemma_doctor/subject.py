@@ -18,7 +18,10 @@ from gemma_doctor.settings import DEFAULT_SUBJECT, Settings
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-RECURRENT_KINDS = ("conv", "linear_attention", "mamba", "recurrent")
+RECURRENT_KINDS = ("conv", "hybrid", "linear_attention", "mamba", "recurrent")
+LAYERS_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+MOST_LAYERS = 10_000
+DEEPEST = 50
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def resolve(settings: Settings) -> Subject:
         DoctorError: no such subject, no usable configuration, no decoder, or `weights` is "real" and there are none.
     """
     source = _locate(settings.subject or DEFAULT_SUBJECT, explicit=settings.subject is not None)
-    published = lay_over(source.mapping, settings.overrides)
+    published = _laid_over(source, settings.overrides)
     reason = not_a_decoder(published)
     if reason:
         raise DoctorError(
@@ -94,6 +97,38 @@ def resolve(settings: Settings) -> Subject:
     )
 
 
+def _laid_over(source: _Source, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the run's overrides, once more a possible one.
+
+    Raises:
+        DoctorError: it is not.
+    """
+    published = lay_over(source.mapping, overrides)
+    text, prefix = text_part(published)
+    if _depth(published) > DEEPEST:
+        raise DoctorError(f"{source.name}: nested too deeply", "a configuration has a few levels")
+    for key, value in (("model_type", published["model_type"]), (f"{prefix}model_type", text.get("model_type"))):
+        if not isinstance(value, str | None):
+            raise DoctorError(f"{source.name}: {key} must be a name, not {value!r}"[:200], "e.g. gemma3_text")
+    for key in LAYERS_KEYS:
+        value = text.get(key)
+        if isinstance(value, int) and value > MOST_LAYERS:
+            raise DoctorError(
+                f"{source.name}: {prefix}{key}: more than {MOST_LAYERS:,} layers", f"correct {prefix}{key}"
+            )
+    return published
+
+
+def _depth(content: Any) -> int:
+    """How many levels of mappings and lists; counting stops where there are too many."""
+    depth, level = 0, [content]
+    while level and depth <= DEEPEST:
+        inner = [one for one in level if isinstance(one, (Mapping, list))]
+        level = [value for one in inner for value in (one.values() if isinstance(one, Mapping) else one)]
+        depth += bool(inner)
+    return depth
+
+
 def not_a_decoder(mapping: Mapping[str, Any]) -> str:
     """What a configuration is instead of a decoder that reads its tokens with attention; empty if it is one."""
     text, _ = text_part(mapping)
@@ -104,14 +139,20 @@ def not_a_decoder(mapping: Mapping[str, Any]) -> str:
         return "a drafter, which reads the keys and values of its target model"
     if model_type.startswith("diffusion"):
         return "a diffusion model, which denoises blocks of tokens"
-    kinds = text.get("layer_types")
-    mixed = isinstance(kinds, list) and not set(RECURRENT_KINDS).isdisjoint(map(str, kinds))
-    if mixed or model_type == "recurrent_gemma" or "block_types" in text:
+    if partly_recurrent(text) or model_type == "recurrent_gemma" or "block_types" in text:
         return "partly recurrent"
     architectures = mapping.get("architectures")
     if isinstance(architectures, list) and any(str(one).endswith("ForMaskedLM") for one in architectures):
         return "an encoder"
     return ""
+
+
+def partly_recurrent(text: Mapping[str, Any]) -> bool:
+    """Some layers of a text part, published or as loaded, read their tokens with something else than attention."""
+    listed = [text.get(key) for key in ("layer_types", "layers_block_type")]
+    return any(
+        kind in RECURRENT_KINDS for kinds in listed if isinstance(kinds, (list, tuple)) for kind in map(str, kinds)
+    )
 
 
 def has_safetensors(folder: Path) -> bool:

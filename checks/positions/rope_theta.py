@@ -60,7 +60,7 @@ def rope_theta(config: Config, facts: ModelFacts | None, trace: Trace | None) ->
         said = _thetas(written) if named else " and ".join(map(str, written))
         yield Examined(len(written), f"{said} published")
         return
-    if not facts.rotary:
+    if not facts.rotary or not facts.layers:
         raise NotApplicable("the model has no rotary frequencies")
     groups = [_compared(kinds, config.published, facts, trace) for kinds in _turning_alike(config.published, facts)]
     yield from (_finding(one) for one in groups if one.wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 from gemma_doctor.compat.caches import cache_argument
@@ -32,7 +33,10 @@ def generate(
     extra: dict[str, Any] = {}
     if cache is not None:
         extra = cache_argument(cache)
-        config.cache_implementation = None  # both together are refused
+        # both together are refused; from 4.50 to 4.57 None falls back to the class's "hybrid" unless told not to
+        config.cache_implementation = None
+        if "use_model_defaults" in inspect.signature(model.generate).parameters:
+            extra["use_model_defaults"] = False
     return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
 
 
