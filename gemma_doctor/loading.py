@@ -168,6 +168,8 @@ def _require_decoder(subject: Subject) -> None:
     unnamed = [key for key in NEEDED if getattr(config, key, None) is None]
     if unnamed:
         raise _no_decoder(f"its configuration does not name {unnamed[0]}")
+    if getattr(config, "is_encoder_decoder", False):
+        raise _no_decoder(f"{whole!r} is an encoder-decoder")
     if partly_recurrent({key: getattr(config, key, None) for key in ("layer_types", "layers_block_type")}):
         raise _no_decoder(f"{whole!r} is partly recurrent")
     if subject.weights == "skeleton" and not skeleton.can_build(config):

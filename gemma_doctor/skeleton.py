@@ -68,10 +68,15 @@ def building(subject: Subject, attn_implementation: str | None = None) -> Iterat
             yield
     except DoctorError as error:
         text, prefix = text_part(subject.published)
-        named = next((key for key in text if f"'{key}'" in error.message or f"`{key}`" in error.message), None)
+        named = next((key for key in text if _names(error.message, key)), None)
         if error.__cause__ is not None and named:
             raise DoctorError(error.message, f"correct {prefix}{named} in the configuration") from error.__cause__
         raise
+
+
+def _names(message: str, key: str) -> bool:
+    in_words = key.replace("_", " ")
+    return f"'{key}'" in message or f"`{key}`" in message or (in_words != key and in_words in message)
 
 
 def cut_mapping(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
@@ -185,8 +190,8 @@ def _cut_widths(cut: Mapping[str, Any], full: Any, heads: int) -> dict[str, Any]
     changed |= {key: min(getattr(full, key), size) for key, size in NARROW.items() if getattr(full, key, None)}
     top_k = getattr(full, "top_k_experts", None) or getattr(full, "num_experts_per_tok", None)
     if top_k:
-        count = compat.experts_key(full)
-        changed[count] = min(getattr(full, count), 2 * top_k)
+        named = (key for key in (compat.experts_key(full), "n_routed_experts") if getattr(full, key, None))
+        changed |= {key: min(getattr(full, key), 2 * top_k) for key in list(named)[:1]}
     return changed
 
 

@@ -14,9 +14,10 @@ from gemma_doctor import presets, published
 from gemma_doctor.checks.config.sliding_window import sliding_window
 from gemma_doctor.checks.numerics.rms_norm_eps import rms_norm_eps
 from gemma_doctor.checks.positions.rope_theta import rope_theta
-from gemma_doctor.evidence import FULL, SLIDING, Claim, RopeClaim, frozen
+from gemma_doctor.evidence import FULL, SLIDING, Claim, LayerRotation, RopeClaim, RotaryBuffer, frozen
 from gemma_doctor.expectations import lay_over
 from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
+from gemma_doctor.oracle import inverse_frequencies
 from gemma_doctor.testing import config, config_facts, kernel_call, model_facts, one_pass, run_check, trace
 
 CHECKS = (sliding_window, rope_theta, rms_norm_eps)
@@ -80,6 +81,49 @@ def test_a_file_that_is_not_what_was_expected(name: str, binding: bool) -> None:
     finding = only(run_check(check, config=config(changed, config_facts(origin="preset"), binding)))
     assert finding.severity is (Severity.ERROR if binding else Severity.WARNING)
     assert observed in finding.observed and expected in finding.expected
+
+
+def keys_only(**fields: Any) -> Any:
+    """What `expect:` with a few keys comes to."""
+    nothing = {"window": None, "layer_kinds": None, "rope": {}, "eps": None, "hidden_size": None}
+    return replace(config_facts(origin="expect"), **{**nothing, **fields})
+
+
+DEMANDED = {
+    "window": (sliding_window, keys_only(window=Claim("sliding_window", 512))),
+    "switched off": (sliding_window, keys_only(window_switch=Claim("use_sliding_window", False))),
+    "kinds": (sliding_window, keys_only(layer_kinds=(FULL, SLIDING))),
+    "number of layers": (sliding_window, keys_only(layer_kinds=(SLIDING, FULL, SLIDING))),
+    "theta": (rope_theta, keys_only(rope={SLIDING: RopeClaim("rope_theta", 5e5, "")})),
+    "part": (rope_theta, keys_only(rope={SLIDING: RopeClaim("x", None, "", {"partial_rotary_factor": 0.5})})),
+    "eps": (rms_norm_eps, keys_only(eps=Claim("rms_norm_eps", 1e-3))),
+}
+
+
+@pytest.mark.parametrize("name", DEMANDED)
+@pytest.mark.parametrize("static", [True, False])
+def test_every_single_key_that_is_demanded_is_compared(name: str, static: bool) -> None:
+    check, demanded = DEMANDED[name]
+    facts = None if static else model_facts()
+    finding = only(run_check(check, config=config(expected=demanded), facts=facts))
+    assert finding.severity is Severity.ERROR and "expect" in finding.expected
+
+
+def test_a_demand_on_a_model_that_has_no_such_thing() -> None:
+    bare = replace(config_facts(origin="loaded config"), window=None, rope={}, layer_kinds=(FULL, FULL), pattern=None)
+    facts = replace(model_facts(), loaded=bare, layers=tuple(replace(x, kind=FULL) for x in model_facts().layers))
+    for name in ("window", "kinds", "theta"):
+        check, demanded = DEMANDED[name]
+        published = replace(bare, origin="published config.json", layer_kinds=None)
+        only(run_check(check, config=config(published, demanded), facts=facts))
+        assert run_check(check, config=config(published, demanded)).outcome is Outcome.SKIPPED
+
+
+def test_a_skeleton_is_held_against_the_kinds_that_it_keeps() -> None:
+    published = replace(config_facts(), layer_kinds=None)
+    for kinds, outcome in (((SLIDING, FULL) * 9, Outcome.PASS), ((SLIDING,) * 18, Outcome.FAIL)):
+        expected = config(published, keys_only(layer_kinds=kinds))
+        assert run_check(sliding_window, config=expected, facts=model_facts()).outcome is outcome
 
 
 def test_a_gguf_rounding_of_epsilon_is_no_difference() -> None:
@@ -283,10 +327,67 @@ def test_a_scaling_that_this_tool_does_not_know_is_not_judged() -> None:
     assert result.outcome is Outcome.SKIPPED and "unknown rope type 'spiral'" in result.reason
 
 
+@pytest.mark.parametrize("theta", [0.0, -1.0, float("nan"), float("inf"), 1e300])
+@pytest.mark.parametrize("static", [True, False])
+def test_a_theta_that_is_none(theta: float, static: bool, recwarn: pytest.WarningsRecorder) -> None:
+    facts = config_facts(rope={"": RopeClaim("rope_theta", theta)})
+    finding = only(run_check(rope_theta, config=config(facts), facts=None if static else model_facts()))
+    assert finding.title == "rope_theta is no usable theta" and len(finding.observed) < 60
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("value", ["x", [1], True, 10**400])
+def test_a_theta_that_is_no_number_is_read_and_named(value: object) -> None:
+    for keys in ({"rope_theta": value}, {"rope_parameters": {"rope_theta": value, "rope_type": "default"}}):
+        written = published.read({"model_type": "llama", **keys}, "published config.json")
+        finding = only(run_check(rope_theta, config=config(written)))
+        assert "no usable theta" in finding.title and len(finding.observed) < 90
+
+
+@pytest.mark.parametrize(
+    "terms", [{"factor": 0}, {"factor": float("nan")}, {"factor": "x"}, {"factor": 8.0, "partial_rotary_factor": "x"}]
+)
+def test_scalings_that_cannot_be_computed_are_no_crash(terms: dict[str, Any], recwarn: pytest.WarningsRecorder) -> None:
+    facts = config_facts(rope={"": RopeClaim("rope_scaling", 1e4, "linear", terms)})
+    result = run_check(rope_theta, config=config(facts), facts=replace(model_facts(), loaded=facts))
+    assert result.outcome is Outcome.SKIPPED and not recwarn.list
+
+
+def test_frequencies_that_are_not_numbers_are_not_right() -> None:
+    healthy = model_facts()
+    nothing = tuple(replace(one, values=frozen(one.values * np.nan)) for one in healthy.rotary)
+    findings = run_check(rope_theta, config=config(), facts=replace(healthy, rotary=nothing)).findings
+    assert len(findings) == 2
+
+
+LONG_AND_SHORT = {
+    "original_max_position_embeddings": 6,
+    "factor": 4.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3],
+    "long_factor": [2.0, 3.0, 4.0, 5.0],
+}
+
+
+@pytest.mark.parametrize("scaling", [("dynamic", {"factor": 4.0}), ("longrope", LONG_AND_SHORT)])
+def test_frequencies_that_follow_the_length_are_compared_at_the_length_that_was_fed(scaling: Any) -> None:
+    claim = RopeClaim("rope_scaling", 1e4, *scaling)
+    facts = config_facts(rope={"": claim}, max_positions=6)
+    at_first, _ = inverse_frequencies(claim, 8, 6)
+    fed, factor = inverse_frequencies(claim, 8, 6, 12)
+    assert not np.allclose(at_first, fed)
+    rotary = (RotaryBuffer("rotary_emb.inv_freq", "", at_first, "float32"),)
+    loaded = model_facts(facts, rotary=rotary)
+    turned = tuple(LayerRotation(layer, fed, factor, "float32") for layer in (0, 1))
+    healthy = replace(trace(LONG), rotations=turned)
+    assert run_check(rope_theta, config=config(facts), facts=loaded, trace=healthy).outcome is Outcome.PASS
+    stuck = replace(healthy, rotations=tuple(replace(one, frequencies=at_first) for one in turned))
+    only(run_check(rope_theta, config=config(facts), facts=loaded, trace=stuck))
+
+
 # --- rms-norm-eps ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, -1e-6, "1e-06", True, None])
+@pytest.mark.parametrize("value", [0, -1e-6, "1e-06", True, None, float("nan"), float("inf")])
 def test_an_epsilon_that_is_none(value: object) -> None:
     facts = replace(config_facts(), eps=Claim("rms_norm_eps", value))
     assert repr(value) in only(run_check(rms_norm_eps, config=config(facts))).observed
@@ -315,6 +416,36 @@ def test_an_error_within_the_rounding_of_the_dtype_is_none() -> None:
 def test_norms_that_could_not_be_looked_at() -> None:
     blind = tuple(replace(one, attribute=None, measured=None) for one in model_facts().norms)
     assert run_check(rms_norm_eps, config=config(), facts=model_facts(norms=blind)).outcome is Outcome.SKIPPED
+
+
+def test_norms_that_were_not_measured_are_said_and_no_fault() -> None:
+    healthy = model_facts()
+    blind = replace(healthy.norms[1], measured=None)
+    result = run_check(rms_norm_eps, config=config(), facts=replace(healthy, norms=(healthy.norms[0], blind)))
+    assert result.outcome is Outcome.PASS and result.examined is not None
+    assert result.examined.sentence.endswith("in 2 norms, measured in 1 (float32), not measured in 1")
+
+
+@pytest.mark.parametrize("inside", ["self_attn.q_a_layernorm", "self_attn.indexer.k_norm", "linear_attn.norm"])
+def test_norms_with_an_epsilon_of_the_class_s_own_are_left_out_and_counted(inside: str) -> None:
+    healthy = model_facts(config_facts(eps=1e-5))
+    own = replace(healthy.norms[0], name=f"layers.0.{inside}", attribute=1e-6, measured=1e-6)
+    facts = replace(healthy, norms=(*healthy.norms, own))
+    result = run_check(rms_norm_eps, config=config(config_facts(eps=1e-5)), facts=facts)
+    assert result.outcome is Outcome.PASS and result.examined is not None
+    assert (
+        "in 2 norms" in result.examined.sentence and "1 with an epsilon of the class's own" in result.examined.sentence
+    )
+
+
+def test_a_class_default_that_no_norm_takes() -> None:
+    loaded = replace(config_facts(origin="loaded config"), eps=Claim("layer_norm_eps", 1e-12))
+    torchs = tuple(replace(one, attribute=1e-5, measured=1e-5) for one in model_facts().norms)
+    facts = replace(model_facts(), loaded=loaded, norms=torchs)
+    silent = replace(config_facts(), eps=None)
+    assert run_check(rms_norm_eps, config=config(silent), facts=facts).outcome is Outcome.SKIPPED
+    written = replace(config_facts(), eps=Claim("layer_norm_eps", 1e-12))
+    only(run_check(rms_norm_eps, config=config(written), facts=facts))
 
 
 # --- sample configurations -------------------------------------------------------------------------------------------

@@ -231,6 +231,39 @@ def test_unknown_families(tmp_path: Path) -> None:
     assert "not a decoder that this tool examines" in refused(subject=path).message
 
 
+@pytest.mark.parametrize(
+    ("model_type", "says"),
+    [
+        ("gpt2", "has no module with decoder layers"),
+        ("bert", "has no module with decoder layers"),
+        ("mamba", "num_attention_heads"),
+        ("bamba", "partly recurrent"),
+        ("falcon_h1", "partly recurrent"),
+        ("jamba", "partly recurrent"),
+        ("qwen3_next", "partly recurrent"),
+        ("bigbird_pegasus", "encoder-decoder"),
+        ("longcat_flash", "have no attention module known here"),
+    ],
+)
+def test_families_that_are_no_decoders_of_this_kind(tmp_path: Path, model_type: str, says: str) -> None:
+    """From the model type alone: what the class fills in decides."""
+    if model_type not in transformers.CONFIG_MAPPING:
+        pytest.skip("no such family in this release")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
+    message = refused(subject=str(tmp_path / "config.json")).message
+    assert message.startswith("not a decoder that this tool examines: ")
+    if Version(transformers.__version__) >= Version("5.20"):
+        assert says in message
+
+
+def test_a_dtype_for_a_skeleton_is_ignored_and_said_to_be() -> None:
+    patient = admitted(subject="gemma-3-1b-it", weights="skeleton", dtype="bfloat16")
+    assert patient.dtype == "float32"
+    assert patient.subject.remarks[-1] == "skeletons are examined in float32; --dtype bfloat16 is ignored"
+    plain = admitted(subject="gemma-3-1b-it", weights="skeleton")
+    assert not any("ignored" in remark for remark in plain.subject.remarks)
+
+
 def test_code_beside_the_weights_is_never_run(own_copy: Path) -> None:
     ran = own_copy / "ran"
     (own_copy / "mine.py").write_text(f"open({str(ran)!r}, 'w').close()\n", encoding="utf-8")

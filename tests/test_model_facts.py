@@ -141,6 +141,49 @@ def test_epsilon_is_measured_wherever_it_is(eps: float, guess: float) -> None:
         assert measured == pytest.approx(eps, rel=model_facts._tolerance(measured, guess, "float32"))
 
 
+@pytest.mark.parametrize("eps", [0.1, 1.0, 100.0, 1e30])
+def test_a_large_epsilon_is_measured_where_it_is_expected(eps: float) -> None:
+    norm = torch.nn.RMSNorm(48, eps=eps)
+    measured = model_facts.measured_eps(norm, eps, norm.weight)
+    tolerance = model_facts._tolerance(measured, eps, "float32")
+    assert measured == pytest.approx(eps, rel=tolerance) and tolerance < 1e-5
+
+
+class Gated(torch.nn.RMSNorm):
+    def forward(self, hidden: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(hidden) * gate
+
+
+class Scaling(torch.nn.Module):
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return 3 * hidden
+
+
+class Broken(torch.nn.Module):
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden * torch.nan
+
+
+def test_modules_that_cannot_be_probed_are_not_measured() -> None:
+    like = torch.ones(1)
+    for module in (Gated(8, eps=1e-6), Scaling(), Broken(), torch.nn.Identity()):
+        assert model_facts.measured_eps(module, 1e-6, like) is None
+
+
+def test_a_norm_without_a_weight_is_fed_in_its_own_width() -> None:
+    for norm in (torch.nn.RMSNorm(128, eps=1e-6, elementwise_affine=False), torch.nn.LayerNorm(96, 1e-6, False)):
+        assert model_facts.measured_eps(norm, 1e-6, torch.ones(1)) == pytest.approx(1e-6, rel=1e-4)
+
+
+@pytest.mark.parametrize("eps", [-1e-6, float("nan"), float("inf"), None, "1e-6"])
+def test_an_epsilon_that_is_none_is_no_crash(eps: Any) -> None:
+    model = build("gemma-3-270m")
+    model.config.__dict__["rms_norm_eps"] = eps
+    norm = model_facts.text_decoder(model).layers[0].input_layernorm
+    norm.eps = eps
+    assert len(list(model_facts.norms(model))) == len(model_facts.norm_modules(model))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_measured_within_its_tolerance(dtype: torch.dtype) -> None:
     norm = torch.nn.RMSNorm(256, eps=1e-5).to(dtype)

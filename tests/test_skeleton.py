@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -283,3 +285,58 @@ def test_a_refusal_is_said_in_one_line(overrides: dict[str, Any], attention: str
     assert says in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.hint
+
+
+LONGROPE = {
+    "model_type": "phi3",
+    "hidden_size": 768,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "vocab_size": 1000,
+    "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48},
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def of_file(mapping: dict[str, Any], tmp_path: Path) -> Any:
+    (tmp_path / "config.json").write_text(json.dumps(mapping), encoding="utf-8")
+    return skeleton.build(subject_of(str(tmp_path / "config.json")), Settings())[0]
+
+
+def test_rotary_factors_of_the_published_size_fit_the_heads_that_are_left(tmp_path: Path) -> None:
+    model = of_file(LONGROPE, tmp_path)
+    assert compat.head_dim(model.config) == 96 and model.config.num_attention_heads < 8
+
+
+@pytest.mark.parametrize("heads", [3, 6, 7])
+def test_widths_are_whole_steps(heads: int, tmp_path: Path) -> None:
+    sizes = {"hidden_size": heads * 64, "num_attention_heads": heads, "num_key_value_heads": 1, "head_dim": 64}
+    model = of_file({"model_type": "qwen3", "num_hidden_layers": 2, "vocab_size": 900, **sizes}, tmp_path)
+    assert model.config.hidden_size % skeleton.STEP == 0 == model.config.hidden_size % model.config.num_attention_heads
+
+
+def test_without_key_heads_of_their_own_all_heads_have_keys(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 900}
+    model = of_file({"model_type": "gpt_neox", **sizes}, tmp_path)
+    assert model.config.num_hidden_layers == 2
+
+
+def test_an_image_text_file_without_a_text_part_is_its_class_s_text_part(tmp_path: Path) -> None:
+    model = of_file({"model_type": "gemma3"}, tmp_path)
+    assert model.config.model_type == "gemma3_text"
+
+
+@pytest.mark.skipif(Version(compat.release()) < Version("5.0"), reason="4.x accepts these configurations")
+@pytest.mark.parametrize(("key", "value"), [("hidden_size", "640"), ("head_dim", None), ("hidden_size", 641)])
+def test_the_hint_names_the_key_that_the_library_complains_about(key: str, value: object) -> None:
+    subject = resolve(Settings(subject="gemma-3-270m", weights="skeleton", overrides={key: value}))
+    with pytest.raises(DoctorError) as caught:
+        skeleton.build(subject, Settings())
+    assert caught.value.hint == f"correct {key} in the configuration"

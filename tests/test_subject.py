@@ -163,6 +163,43 @@ def test_expect_is_binding_and_takes_keys() -> None:
     assert "did you mean" in refused(expect="gemma-3-270").message
 
 
+@pytest.mark.parametrize(
+    ("expect", "says"),
+    [
+        ({"foo_bar": 512}, "no check compares foo_bar"),
+        ({"max_position_embeddings": 5, "vocab_size": 1}, "no check compares max_position_embeddings"),
+        ({"sliding_windw": 512}, "did you mean sliding_window?"),
+        ({"preset": "gemma-3-1b-pt", "head_dim": 7}, "no check compares head_dim"),
+        ({"text_config": {"sliding_window": 512, "foo": 1}}, "no check compares foo"),
+        ({"use_sliding_window": True}, "says nothing that a check compares"),
+        ({"partial_rotary_factor": 0.5}, "says nothing that a check compares"),
+        ({"sliding_window": "512"}, "cannot be right"),
+        ({"rope_theta": "x"}, "cannot be right"),
+        ({"rms_norm_eps": -1e-6}, "cannot be right"),
+    ],
+)
+def test_keys_that_nobody_would_compare_cannot_be_expected(expect: dict[str, Any], says: str) -> None:
+    assert says in refused(subject="gemma-3-1b-it", expect=expect).message
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"sliding_window": None},
+        {"use_sliding_window": False},
+        {"sliding_window": 512, "use_sliding_window": True},
+        {"layer_types": ["full_attention"] * 26},
+        {"sliding_window_pattern": 6},
+        {"rope_theta": 1e6, "rope_local_base_freq": 1e4},
+        {"rope_scaling": None},
+        {"text_config": {"layer_norm_eps": 1e-5}},
+    ],
+)
+def test_every_spelling_that_is_read_can_be_expected(expect: dict[str, Any]) -> None:
+    (demanded,) = resolve(Settings(subject="gemma-3-1b-it", expect=expect)).config.expectations
+    assert demanded.binding
+
+
 def test_fine_tunes_are_held_against_the_preset_that_they_are_nearest_to(tmp_path: Path) -> None:
     """Mistral 7B v0.1 and v0.3 have one shape; v0.2, published without a window, is no sick v0.1."""
     second = {**presets.load("mistral-7b-instruct-v0.3"), "vocab_size": 32000}
@@ -184,6 +221,32 @@ def test_a_resaved_sparse_file_still_meets_its_preset(tmp_path: Path) -> None:
     write(tmp_path / "g", mapping)
     (expectation,) = resolve(Settings(subject=str(tmp_path / "g"))).config.expectations
     assert expectation.facts.origin == "preset gemma-3-4b-it"  # and not medgemma-4b-it, tuned from it
+
+
+@pytest.mark.parametrize("value", [[1], 7, {}])
+@pytest.mark.parametrize("name", ["gemma-3-1b-it", "gemma-3-4b-it"])
+def test_overrides_are_judged_as_a_file_is(name: str, value: object) -> None:
+    assert "model_type must be a name" in refused(subject=name, overrides={"model_type": value}).message
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("key", ["num_hidden_layers", "n_layer"])
+def test_absurd_numbers_of_layers_are_refused_before_anything_is_built_of_them(key: str, static: bool) -> None:
+    for name in ("gemma-3-1b-it", "gemma-3-4b-it"):
+        assert "more than 10,000 layers" in refused(subject=name, overrides={key: 10**8}, static=static).message
+
+
+def test_a_configuration_nested_too_deeply(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"model_type": "llama", "deep": ' + "[" * 900 + "]" * 900 + "}")
+    assert "nested too deeply" in refused(subject=str(path)).message
+
+
+@pytest.mark.parametrize(
+    "keys", [{"layers_block_type": ["attention", "mamba"]}, {"layer_types": ["hybrid"] * 2}, {"layer_types": ["conv"]}]
+)
+def test_recurrent_layers_under_any_key(tmp_path: Path, keys: dict[str, Any]) -> None:
+    path = write(tmp_path, {"model_type": "jamba", "num_hidden_layers": 2, **keys})
+    assert "is partly recurrent" in refused(subject=str(path)).message
 
 
 # --- files and folders -----------------------------------------------------------------------------------------------

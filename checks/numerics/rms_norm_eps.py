@@ -40,6 +40,7 @@ from gemma_doctor.oracle import agree, usable_epsilon
 # epsilon of their own, whatever the configuration says.
 OF_ITS_OWN = re.compile(r"\.(q_a|kv_a|q_b|kv_b)_(layer)?norm$|\bindexer\.|\blinear_attn\.|\bmamba\.")
 LONGEST_VALUE = 40
+TORCH_EPS = 1e-5  # of a LayerNorm that is built without one
 
 
 @check()
@@ -61,11 +62,19 @@ def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding |
         yield Examined(1, f"{claim.value:.6g} published")
         return
     governed = [norm for norm in facts.norms if not OF_ITS_OWN.search(norm.name)]
+    if config.published.eps is None and _deaf(claim.value, governed):
+        raise CouldNotLook(f"{claim.key} is a class default that no norm takes: all have torch's own {TORCH_EPS:.6g}")
     yield from _chain(claim.value, f"{claim.key} in {origin}", facts.loaded, governed)
     looked_at = [norm for norm in governed if norm.attribute is not None or norm.measured is not None]
     if not looked_at:
         raise CouldNotLook("no norm module could be read or measured")
     yield Examined(len(looked_at), f"{claim.value:.6g} in {_how(looked_at, facts.norms)}")
+
+
+def _deaf(value: float, norms: Sequence[NormFacts]) -> bool:
+    """The class builds its norms without an epsilon, and nobody has published one either."""
+    stored = {norm.attribute for norm in norms}
+    return stored == {TORCH_EPS} and not agree(TORCH_EPS, value)
 
 
 def _how(looked_at: Sequence[NormFacts], norms: Sequence[NormFacts]) -> str:
