@@ -70,7 +70,7 @@ def admit(subject: Subject, settings: Settings, progress: Progress) -> Patient:
 
     torch.manual_seed(settings.seed)
     device = _device(settings.device)
-    _require_backend(settings.attn_implementation)
+    _require_backend(settings.attn_implementation, device)
     _require_decoder(subject)
     subject, folder = _folder(subject, settings, progress)
     model, reduced, cut = _models(subject, folder, settings, device)
@@ -147,8 +147,13 @@ def _device(wanted: str) -> str:
     return wanted
 
 
-def _require_backend(name: str | None) -> None:
+def _require_backend(name: str | None, device: str) -> None:
     """The library takes a hub repository for an attention implementation, and runs what it downloads from there."""
+    if name == "flex_attention" and device == "cpu":
+        raise DoctorError(
+            "--attn-implementation flex_attention: its decode step cannot be compiled on a CPU",
+            "examine it on the GPU that will run it (--device cuda), or another implementation here",
+        )
     if name is not None and "/" in name:
         raise DoctorError(
             f"--attn-implementation {name}: code from the hub is never run", "name one of the library's own, e.g. eager"

@@ -13,6 +13,7 @@ from gemma_doctor import compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.model_facts import attention_modules
 from gemma_doctor.diagnose import chosen_checks, diagnose, examine, triage
+from gemma_doctor.errors import DoctorError
 from gemma_doctor.finding import CheckResult, Outcome, Report, Severity
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Settings
@@ -102,6 +103,17 @@ def test_a_window_that_is_none_is_a_finding(window: int) -> None:
     assert not [one for one in report.results if one.outcome is Outcome.ERROR]
     assert "sliding-window" in {one.check for one in report.causes}
     assert report.exit_code == 1
+
+
+def test_a_vocabulary_of_special_tokens_is_refused_in_one_line() -> None:
+    with pytest.raises(DoctorError, match="special tokens only"):
+        report_with(vocab_size=2)
+
+
+def test_flex_attention_on_a_cpu_is_refused_before_it_compiles() -> None:
+    settings = Settings(subject="gemma-3-1b-it", weights="skeleton", attn_implementation="flex_attention", device="cpu")
+    with pytest.raises(DoctorError, match="cannot be compiled on a CPU"):
+        diagnose(settings, lambda line: None)
 
 
 def test_no_pass_goes_beyond_the_models_positions() -> None:

@@ -78,5 +78,9 @@ class Tokens:
     def _random(self, length: int, seed: int) -> torch.Tensor:
         special = special_ids(self._config.to_dict())
         ordinary = torch.tensor([i for i in range(self._config.vocab_size) if i not in special])
+        if not len(ordinary):
+            raise DoctorError(
+                f"the vocabulary of {self._config.vocab_size} holds special tokens only", "correct vocab_size"
+            )
         picks = torch.randint(len(ordinary), (length,), generator=torch.Generator().manual_seed(seed))
         return ordinary[picks]
