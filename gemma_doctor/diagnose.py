@@ -55,10 +55,9 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
     started = time.perf_counter()
     checks = chosen_checks(settings)
     subject = resolve(settings)
-    source: Source
     collector, phases = None, {}
     if settings.static:
-        source = PublishedOnly(subject.config)
+        results, stopped = examine(checks, PublishedOnly(subject.config))
     else:
         from gemma_doctor.capture.collector import Collector  # imports torch
         from gemma_doctor.loading import admit
@@ -66,9 +65,10 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
         loading = time.perf_counter()
         patient = admit(subject, settings, progress)
         subject = patient.subject
-        source = collector = Collector(patient, settings, progress)
+        collector = Collector(patient, settings, progress)
         phases = {"import": loading - started, "load": time.perf_counter() - loading}
-    results, stopped = examine(checks, source)
+        with patient.threads():
+            results, stopped = examine(checks, collector)
     report = Report(
         version=__version__,
         remarks=subject.remarks,

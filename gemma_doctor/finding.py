@@ -212,6 +212,13 @@ class Report:
         return tuple(f for f in self.findings if f.severity is Severity.ERROR and not f.follows_from)
 
     @property
+    def deciding(self) -> tuple[Finding, ...]:
+        """Findings that follow from no other and make the exit code 1."""
+        if self.fail_on is None:
+            return ()
+        return tuple(f for f in self.findings if f.severity >= self.fail_on and not f.follows_from)
+
+    @property
     def consequences(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.follows_from)
 

@@ -50,6 +50,21 @@ class Patient:
     device: str
     backend: str
 
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """One thread while a skeleton runs: it is so small that a second one brings nothing, and on a shared machine
+        costs ten times as much (measured).
+        """
+        import torch
+
+        before = torch.get_num_threads()
+        if self.subject.weights == "skeleton":
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
     @property
     def models(self) -> tuple[Any, ...]:
         """The distinct models."""

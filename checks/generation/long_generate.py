@@ -112,7 +112,7 @@ def _loop(generation: Generation, start: int, period: int) -> Finding:
         ),
         observed=f"{counted(period, 'token')} again and again from step {start}; the reference route differs at {step}",
         expected="no loop that the reference route does not make",
-        do="nothing to mend: greedy decoding of a small model loops by itself"
+        do="no fault of its own: greedy decoding of small models loops; other findings here may be the reason"
         if own
         else "read the findings above: something between cache and mask is wrong",
     )

@@ -268,7 +268,7 @@ def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[
                 where=Location(layers=tuple(x.index for x in facts.layers if kind in ("", x.kind)) if facts else ()),
                 observed=f"{claim} ({claim.key} in {source.origin})",
                 expected=f"{expected} ({one.facts.origin})",
-                do=f"set {claim.key} back, or drop the expectation if it was changed on purpose",
+                do="restore the rotary parameters (theta and scaling), or drop the expectation if the change is meant",
             )
 
 

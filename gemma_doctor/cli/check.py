@@ -104,9 +104,18 @@ def _run(settings: Settings) -> int:
     with Destination(settings.output) as destination:
         report = _examine(settings)
         destination.write(_render(report, settings))
-    if destination.path is not None and not settings.quiet:
-        say(f"report written to {settings.output}")
+    if destination.path is not None:
+        _say_in_short(report, settings.output)
     return report.exit_code
+
+
+def _say_in_short(report: Report, path: str | None) -> None:
+    """What a person needs who only sees the log of a gate that stopped."""
+    from gemma_doctor.report.verdict import exit_reason, headline
+
+    for finding in report.deciding:
+        say(f"{finding.severity.word} {finding.check}: {finding.title}; observed {finding.observed}")
+    say(f"{headline(report)}; exit {report.exit_code} ({exit_reason(report)}); report written to {path}")
 
 
 def _examine(settings: Settings) -> Report:

@@ -7,10 +7,13 @@ from gemma_doctor.cli.table import table
 
 
 def list_presets() -> None:
-    """List the configurations that work offline."""
+    """List the configurations that are built in."""
     from gemma_doctor import presets
+    from gemma_doctor.subject import not_a_decoder
 
-    rows = [
-        (one.name, one.family, one.layers, one.window, one.pattern) for one in map(presets.summary, presets.names())
-    ]
+    rows = []
+    for one in map(presets.summary, presets.names()):
+        refused = not_a_decoder(presets.load(one.name))
+        pattern = f"not examined: {refused}" if refused else one.pattern
+        rows.append((one.name, one.family, one.layers, one.window, pattern))
     write(table(("preset", "model_type", "layers", "window", "layer kinds"), rows, terminal_width()))

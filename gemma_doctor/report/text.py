@@ -40,8 +40,9 @@ def _quiet(report: Report) -> Iterator[Line]:
     if report.subject["subject_source"] == "default":
         yield Line(body=_name(report))
     yield _headline(report)
-    for cause in report.causes:
-        yield from _block("CAUSE", cause, report, 0)
+    for finding in report.deciding:
+        word = "CAUSE" if finding.severity is Severity.ERROR else finding.severity.word
+        yield from _block(word, finding, report, 0)
     yield _exit_line(report)
 
 

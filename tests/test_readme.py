@@ -1,0 +1,50 @@
+"""What the README shows is what a reader gets."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemma_doctor import presets, registry
+from gemma_doctor.evidence import frozen
+from gemma_doctor.finding import Outcome
+from gemma_doctor.testing import one_pass, run_check, trace
+
+if TYPE_CHECKING:
+    import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_check_of_the_tutorial_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    (source,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "@check()" in block)
+    module = types.ModuleType("gemma_doctor.checks.positions.first_token")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(source, module.__dict__)  # the README's own text
+    one = registry.validate(module, "positions")
+    assert one.id == "first-token"
+    assert run_check(one.function, trace=trace()).outcome is Outcome.PASS
+    healthy = one_pass()
+    first = replace(healthy.forwards[0], positions=frozen(np.arange(5)[None] + 3))
+    shifted = replace(healthy, forwards=(first, *healthy.forwards[1:]))
+    assert run_check(one.function, trace=trace(shifted)).outcome is Outcome.FAIL
+
+
+def test_every_check_is_in_the_table() -> None:
+    named = set(re.findall(r"^\| \w+ \| `([\w-]+)` \|", README, re.M))
+    assert named == {one.id for one in registry.built_in()}
+
+
+def test_it_counts_the_presets() -> None:
+    assert f"{len(presets.names())} published configurations" in README
+
+
+def test_no_placeholder_is_left() -> None:
+    assert "@@" not in README
