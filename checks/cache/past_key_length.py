@@ -55,6 +55,8 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
         layers = max(layers, len(forward.cache))
         for fault in _faults(trace, one, forward):
             place = f"first in {one.place(step, forward.total)}"
+            if fault.title == OTHERS:
+                place += "; keys are told apart in the first layer of each kind"
             _, sighting = seen.setdefault(fault.title, (fault, Sighting(fault.observed, fault.expected, place)))
             sighting.at(one.name, fault.layer)
     if not steps:

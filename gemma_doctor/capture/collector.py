@@ -148,12 +148,12 @@ class Collector:
         about = "a few seconds"
         model = self.patient.model
         if self.patient.subject.weights == "real" and self.patient.device == "cpu":
-            # measured on two cores in float32: 40 GFLOP/s in a prefill; a decode step reads all weights, at 8 GB/s
+            # measured on two cores in float32: 100 GFLOP/s in a prefill; a decode step reads all weights, at 15 GB/s
             layers = sum(weight.numel() for weight in model_facts.text_decoder(model).layers.parameters())
             weights = sum(weight.numel() for weight in model.parameters())
             about = "many minutes: half precision is slow on a CPU"
             if self.patient.dtype == "float32":
-                about = f"about {prefill * 2 * layers / 40e9 + decode * 4 * weights / 8e9:.0f} s"
+                about = f"about {prefill * 2 * layers / 100e9 + decode * 4 * weights / 15e9:.0f} s"
         self._progress(f"running: about {prefill:,} tokens of prompts and {decode} decode steps, {about}")
 
     @cached_property
