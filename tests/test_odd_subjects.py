@@ -51,6 +51,7 @@ def test_nan_in_one_weight_is_never_healthy(patient_of: Callable[..., Patient]) 
         results = results_of(patient)
     assert results["long-generate"].outcome is Outcome.FAIL
     assert "NaN" in results["long-generate"].findings[0].title
+    assert "layers.1.self_attn.o_proj.weight is not finite" in results["long-generate"].findings[0].observed
     assert results["padding-side"].outcome is Outcome.SKIPPED
 
 

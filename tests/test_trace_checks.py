@@ -507,6 +507,10 @@ def test_logits_that_are_not_finite_are_an_error_and_no_loop() -> None:
     (finding,) = result.findings
     assert finding.title == "the logits are NaN or infinite"
     assert "step 3, token 8" in finding.where.boundary
+    assert "all weights are finite" in finding.observed
+    named = generation([0] * 40, not_finite=0, bad_weight="layers.7.mlp.down_proj.weight")
+    (finding,) = run_check(long_generate, trace=HEALTHY, generation=named).findings
+    assert "layers.7.mlp.down_proj.weight" in finding.observed
 
 
 def test_exceptions_of_one_kind_are_one_finding() -> None:

@@ -82,9 +82,16 @@ def _not_finite(generation: Generation, step: int) -> Finding:
         title="the logits are NaN or infinite",
         severity=Severity.ERROR,
         where=Location(passes=(generation.pass_name,), boundary=f"from {at} on"),
-        observed=f"NaN or infinity in the next-token logits of {at}",
+        observed=f"NaN or infinity in the next-token logits of {at}"
+        + (
+            f"; the weight {generation.bad_weight} is not finite"
+            if generation.bad_weight
+            else "; all weights are finite"
+        ),
         expected="finite logits",
-        do="find the first module whose output is not finite: a bad weight, an overflow, an empty mask row",
+        do="restore the weights from where they came"
+        if generation.bad_weight
+        else "find the first module whose output is not finite: an overflow in half precision, an empty mask row",
     )
 
 

@@ -192,6 +192,7 @@ class Collector:
         crossing = self.passes.crossing
         prompt = crossing.recorded.prompt_length
         tokens = crossing.run.tokens[0, prompt:]
+        not_finite = next((i for i, one in enumerate(crossing.run.logits) if not one.isfinite().all()), None)
         best, clear = tokens, torch.zeros_like(tokens, dtype=torch.bool)
         if crossing.reference is not None:
             logits = crossing.reference.logits[:-1].clone()
@@ -208,6 +209,11 @@ class Collector:
             clear=frozen(clear.cpu().numpy()),
             crash=crossing.run.crash,
             pass_name=crossing.recorded.name,
-            not_finite=next((i for i, one in enumerate(crossing.run.logits) if not one.isfinite().all()), None),
+            not_finite=not_finite,
+            bad_weight="" if not_finite is None else self._bad_weight(),
             no_reference=crossing.why_no_reference,
         )
+
+    def _bad_weight(self) -> str:
+        parameters = self.patient.reduced.named_parameters()
+        return next((name for name, weight in parameters if not weight.isfinite().all()), "")

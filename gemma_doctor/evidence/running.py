@@ -281,6 +281,8 @@ class Generation:
         crash: exception, if one ended it.
         pass_name: its pass in `Trace`.
         not_finite: first step whose logits held NaN or infinity, None if none did.
+        bad_weight: name of the first parameter that holds NaN or infinity, "" if none does; looked for only when logits
+            are not finite.
         no_reference: why the reference route could not be run, "" if it was.
     """
 
@@ -293,4 +295,5 @@ class Generation:
     crash: Crash | None
     pass_name: str
     not_finite: int | None = None
+    bad_weight: str = ""
     no_reference: str = ""
