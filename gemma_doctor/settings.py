@@ -67,7 +67,7 @@ class Settings:
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
-RUN_FILE_ONLY = ("overrides", "expect")
+RUN_FILE_ONLY = ("overrides",)
 ONLY_BY_CONFIG = ("output",)  # a run file found by chance must not decide where something is written
 PREFIX = "GEMMA_DOCTOR_"
 

@@ -44,7 +44,7 @@ def check(
         ),
     ] = None,
     config: Annotated[
-        Word, _option("FILE", "Run file: the long options below as keys, plus subject, overrides, expect.")
+        Word, _option("FILE", "Run file: the long options below as keys, plus subject and overrides.")
     ] = None,
     weights: Annotated[
         Word, _option("auto|real|skeleton", "auto: the real ones if they are on this machine. [auto]")
@@ -57,6 +57,9 @@ def check(
     dtype: Annotated[Word, _option("auto|float32|bfloat16|float16", "Precision to examine in. [auto]")] = None,
     attn_implementation: Annotated[
         Word, _option("NAME", "Attention backend: eager, sdpa ... [the library's choice]")
+    ] = None,
+    expect: Annotated[
+        Word, _option("PRESET", "Hold the configuration against this preset: a mismatch is an error.")
     ] = None,
     seed: Annotated[Word, _option("N", "Of random weights and tokens. [0]")] = None,
     select: Annotated[Words, _option("IDS", "Run only these checks or groups, e.g. mask,rope-theta.")] = None,
