@@ -120,6 +120,7 @@ def _watched(model: Any, run: Run, work: Callable[[], None]) -> None:
     except compat.CannotWatch as error:
         raise CouldNotLook(str(error)) from error
     except Exception as error:
+        compat.forget_kept_cache(model)
         run.crash = _crash(run.recorder, error)
 
 

@@ -66,6 +66,14 @@ def cache_keyword() -> str:
     return "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 
 
+def forget_kept_cache(model: Any) -> None:
+    """Drop the static cache that generate() keeps on the model between calls (seen in 4.57).
+
+    An exception in a forward leaves it half made, and every later generate() would stumble over it.
+    """
+    vars(model).pop("_cache", None)
+
+
 def why_no_cache_layers() -> str:
     """Why caches have no layer objects in this release; "" if they have."""
     from transformers import cache_utils
