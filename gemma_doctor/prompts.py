@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
-import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,9 +38,3 @@ def english(characters: int) -> str:
         if size >= characters:
             break
     return "\n\n".join(parts)
-
-
-def description(text: str) -> str:
-    """Names the source of a text made by `english`, with enough to see whether two runs used the same."""
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return f"{SOURCE} (Python {sys.version_info.major}.{sys.version_info.minor}, sha256 {digest})"

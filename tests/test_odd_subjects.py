@@ -11,9 +11,11 @@ import torch
 
 from gemma_doctor import compat
 from gemma_doctor.capture.collector import Collector
+from gemma_doctor.capture.hooks import hooked
 from gemma_doctor.capture.model_facts import attention_modules
 from gemma_doctor.diagnose import chosen_checks, diagnose, examine, triage
 from gemma_doctor.errors import DoctorError
+from gemma_doctor.faults import attention_of
 from gemma_doctor.finding import CheckResult, Outcome, Report, Severity
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Settings
@@ -64,16 +66,8 @@ def test_pads_that_are_read_are_found(patient_of: Callable[..., Patient]) -> Non
             kwargs["attention_mask"] = mask[:1].expand(mask.shape[0], -1, -1, -1)
         return args, kwargs
 
-    hooks = [
-        module.register_forward_pre_hook(open_pads, with_kwargs=True)
-        for model in patient.models
-        for module in attention_modules(model).values()
-    ]
-    try:
+    with hooked(attention_of(patient), open_pads):
         results = results_of(patient)
-    finally:
-        for hook in hooks:
-            hook.remove()
     errors = {one.check for one in results.values() for item in one.findings if item.severity is Severity.ERROR}
     assert errors == {"padding-side"}
 

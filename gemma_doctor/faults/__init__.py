@@ -56,6 +56,11 @@ def attention_of(patient: Patient) -> list[Any]:
     return [module for model in patient.models for module in attention_modules(model).values()]
 
 
+def last_attention_of(patient: Patient) -> list[Any]:
+    """The attention module of each model's last layer."""
+    return [list(attention_modules(model).values())[-1] for model in patient.models]
+
+
 def all_faults() -> dict[str, Fault]:
     """Every fault by id, alphabetically."""
     faults = {}

@@ -8,8 +8,7 @@ from typing import Any
 
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import hooked
-from gemma_doctor.capture.model_facts import attention_modules
-from gemma_doctor.faults import fault
+from gemma_doctor.faults import fault, last_attention_of
 from gemma_doctor.loading import Patient
 
 
@@ -29,5 +28,5 @@ def cache_length_wrong(patient: Patient) -> Iterator[None]:
 
         # When the last module is entered, layer 0 is there (caches make their layers as they are filled) and has stored
         # this forward's keys: nothing is wrong but what it reports.
-        with hooked([list(attention_modules(model).values())[-1] for model in patient.models], shorten):
+        with hooked(last_attention_of(patient), shorten):
             yield

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from gemma_doctor.capture.hooks import hooked
-from gemma_doctor.capture.model_facts import attention_modules
-from gemma_doctor.faults import fault
+from gemma_doctor.faults import attention_of, fault
 from gemma_doctor.loading import Patient
 
 
@@ -23,5 +22,5 @@ def mask_too_short(patient: Patient) -> Iterator[None]:
             kwargs["attention_mask"] = mask[..., 1:]
         return args, kwargs
 
-    with hooked([one for model in patient.models for one in attention_modules(model).values()], cut):
+    with hooked(attention_of(patient), cut):
         yield

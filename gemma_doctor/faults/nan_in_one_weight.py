@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import torch
 
-from gemma_doctor.capture.model_facts import attention_modules
-from gemma_doctor.faults import fault
+from gemma_doctor.faults import fault, last_attention_of
 from gemma_doctor.loading import Patient
 
 
 @fault("long-generate")
 def nan_in_one_weight(patient: Patient) -> Iterator[None]:
     """Put NaN into one weight of the last layer's output projection."""
-    weights = [list(attention_modules(model).values())[-1].o_proj.weight for model in patient.models]
+    weights = [module.o_proj.weight for module in last_attention_of(patient)]
     before = [weight[0, 0].clone() for weight in weights]
     with torch.no_grad():
         for weight in weights:
