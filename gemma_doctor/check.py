@@ -28,6 +28,8 @@ EVIDENCE_TYPES: dict[type, str] = {
     evidence.Trace: "running model",
     evidence.PaddedBatch: "running model",
     evidence.Generation: "running model",
+    evidence.KernelProfile: "running model",
+    evidence.DeviceMemory: "model",
 }
 
 

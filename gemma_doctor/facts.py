@@ -28,8 +28,8 @@ def report_facts(subject: Subject, settings: Settings, collector: Collector | No
         "weights": "none",
     }
     environment: dict[str, Any] = {
-        "transformers": _version("transformers"),
-        "torch": _version("torch"),
+        "transformers": version_of("transformers"),
+        "torch": version_of("torch"),
         "python": platform.python_version(),
     }
     if collector is None:
@@ -56,7 +56,7 @@ def report_facts(subject: Subject, settings: Settings, collector: Collector | No
     }
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
     """Version of an installed package, without importing it."""
     try:
         return version(package)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+STRIP_MARKS = 32
+STRIP_MARGIN = 8  # keys on both sides of the wrong ones
 
 
 def counted(number: int, word: str) -> str:
@@ -78,6 +81,61 @@ class Strip:
     expected: str
     observed: str
 
+    @classmethod
+    def of(cls, place: str, expected: Sequence[bool], read: Sequence[bool]) -> Strip:
+        """Of keys in order, as few to a mark as STRIP_MARKS allow. A mark shows a fault if one of its keys has it.
+
+        Args:
+            place: what the keys are of, e.g. "token 511, layer 0".
+            expected: whether each key should be read.
+            read: whether it is; same length.
+        """
+        width = max(1, -(-len(expected) // STRIP_MARKS))
+        groups = [slice(start, start + width) for start in range(0, len(expected), width)]
+        wanted = ["#" if any(expected[group]) else "." for group in groups]
+        seen = [_mark(expected[group], read[group]) for group in groups]
+        marks = "# read, ! should be read and is not, + read and should not be, . not read"
+        return cls(f"{place}, {counted(width, 'token')} a mark ({marks})", "".join(wanted), "".join(seen))
+
+    @classmethod
+    def around(cls, place: str, columns: Sequence[int], expected: Sequence[bool], read: Sequence[bool]) -> Strip:
+        """Of the wrong keys and a few on both sides of them.
+
+        Args:
+            place: what the keys are of.
+            columns: what they stand for, ascending.
+            expected, read: as for `of`, with one difference at least.
+        """
+        wrong = [index for index, pair in enumerate(zip(expected, read, strict=True)) if pair[0] != pair[1]]
+        shown = slice(max(wrong[0] - STRIP_MARGIN, 0), wrong[-1] + STRIP_MARGIN + 1)
+        place = f"{place}, columns {columns[shown][0]} to {columns[shown][-1]}"
+        return cls.of(place, expected[shown], read[shown])
+
+
+def _mark(expected: Sequence[bool], read: Sequence[bool]) -> str:
+    if any(got and not due for due, got in zip(expected, read, strict=True)):
+        return "+"
+    if any(due and not got for due, got in zip(expected, read, strict=True)):
+        return "!"
+    return "#" if any(read) else "."
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A piece of a mask or of a reading, queries x keys: what should be and what is. Figures are drawn from it.
+
+    Attributes:
+        caption: e.g. "layer 0, pass 'prompt 2W', prefill".
+        first_query, first_key: columns of the sequence that row 0 and column 0 stand for.
+        expected, observed: one text per query, one mark per key: "#" read (or readable), "." not.
+    """
+
+    caption: str
+    first_query: int
+    first_key: int
+    expected: tuple[str, ...]
+    observed: tuple[str, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -92,6 +150,8 @@ class Finding:
         do: what to do, one line.
         known: a public report of this fault, if one is known.
         strip: expected and observed keys, when keys are what differs.
+        cells: the same as a picture, queries x keys.
+        figure: path of the file into which `cells` were drawn, empty if they were not (filled in by the command line).
         standing: the fault stands in a setting, not in what ran (right padding, say): it never follows from another.
             A finding that is bound to no pass is standing in any case.
         gate: the group of the reading path where it was seen, when that is not the check's own.
@@ -108,6 +168,8 @@ class Finding:
     effect: str = ""
     known: str = ""
     strip: Strip | None = None
+    cells: Cells | None = None
+    figure: str = ""
     standing: bool = False
     gate: str = ""
     check: str = ""

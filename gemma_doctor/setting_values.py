@@ -126,6 +126,7 @@ PARSERS: Mapping[str, Parser] = {
     "timeout": seconds,
     "format": one_of("text", "json"),
     "output": destination,
+    "figures": text,
     "color": one_of("auto", "always", "never"),
     "verbose": whole(0),
     "quiet": switch,

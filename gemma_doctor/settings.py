@@ -33,6 +33,7 @@ class Settings:
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         dtype: "auto", "float32", "bfloat16", "float16".
         attn_implementation: None = the library's own choice.
+        figures: folder for pictures of findings that have cells, None = draw none.
         overrides: keys laid over the text decoder's published mapping; None values are written as null.
         expect: a preset name, a mapping of keys (optionally with "preset"), or None.
         fail_on: severity at which the exit code becomes 1; None = never.
@@ -58,6 +59,7 @@ class Settings:
     timeout: float | None = None
     format: str = "text"
     output: str | None = None
+    figures: str | None = None
     color: str = "auto"
     verbose: int = 0
     quiet: bool = False
@@ -68,7 +70,7 @@ class Settings:
 
 
 RUN_FILE_ONLY = ("overrides",)
-ONLY_BY_CONFIG = ("output",)  # a run file found by chance must not decide where something is written
+ONLY_BY_CONFIG = ("output", "figures")  # a run file found by chance must not decide where something is written
 PREFIX = "GEMMA_DOCTOR_"
 
 # --- one layer of settings: flags, environment or run file -----------------------------------------------------------
@@ -121,7 +123,7 @@ def _from_run_file(path: Path, by_chance: bool) -> dict[str, Any]:
             )
         layer[name] = _parse(name, value, f"{path}: {key!r}")
     _one_prompt(layer, str(path))
-    for name in ("subject", "prompt_file", "output"):
+    for name in ("subject", "prompt_file", "output", "figures"):
         if layer.get(name) is not None:
             layer[name] = _beside(path.parent, layer[name], is_subject=name == "subject")
     return layer

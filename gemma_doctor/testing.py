@@ -6,6 +6,7 @@ see it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from gemma_doctor.evidence import (
     ModelFacts,
     NormFacts,
     Pass,
+    Reading,
     RopeClaim,
     RotaryBuffer,
     Trace,
@@ -133,6 +135,17 @@ def dense_mask(readable: Bools, dtype: str = "bool") -> MaskFacts:
     )
 
 
+def reading(readable: Bools, queries: Sequence[int]) -> Reading:
+    """What 2 heads of a healthy kernel read: every key that they may, all alike.
+
+    Args:
+        readable: shape (b, q, k).
+        queries: columns of the sequence, q of them.
+    """
+    weights = readable / np.maximum(readable.sum(axis=-1, keepdims=True), 1)
+    return Reading(frozen(np.array(queries)), frozen(np.stack([weights, weights], axis=1).astype(np.float32)))
+
+
 def kernel_call(layer: int, mask: MaskFacts | None, rows: int, fed: int, keys: int, **changes: Any) -> KernelCall:
     """A call of the eager kernel with 2 heads on 1 key head, in float32."""
     fields: dict[str, Any] = {
@@ -149,7 +162,7 @@ def kernel_call(layer: int, mask: MaskFacts | None, rows: int, fed: int, keys: i
 
 
 def forward(real: Bools, start: int, kinds: Sequence[str], window: int | None) -> Forward:
-    """A healthy forward over the columns from `start` on, with a dynamic cache.
+    """A healthy forward over the columns from `start` on, with a dynamic cache; all queries of all layers are read.
 
     Args:
         real: True for real tokens, False for pads; all columns up to the end of this forward, shape (b, total).
@@ -164,7 +177,8 @@ def forward(real: Bools, start: int, kinds: Sequence[str], window: int | None) -
         keys = fed + min(start, keep)
         rule = (sliding(window) if window and kind == SLIDING else causal) & real_keys(real)
         readable = rule(np.arange(start, total)[:, None], np.arange(total - keys, total)[None, :])
-        calls.append(kernel_call(layer, dense_mask(readable[:, None], "float32"), rows, fed, keys))
+        mask, read = dense_mask(readable[:, None], "float32"), reading(readable, range(start, total))
+        calls.append(kernel_call(layer, mask, rows, fed, keys, reading=read))
         cache.append(CacheLayer(layer, total, min(total, keep), kind == SLIDING and window is not None, False))
     return Forward(
         start, fed, frozen(real[:, start:]), frozen(positions(real)[:, start:]), True, tuple(calls), tuple(cache)
@@ -209,3 +223,21 @@ def trace(*passes: Pass, facts: ConfigFacts | None = None, **changes: Any) -> Tr
         "causal": True,
     }
     return Trace(**(fields | changes))
+
+
+def with_call(one: Pass, step: int, layer: int, **changes: Any) -> Pass:
+    """A pass with another call of one layer (its index among the calls) in one forward."""
+    forwards = list(one.forwards)
+    calls = list(forwards[step].calls)
+    calls[layer] = replace(calls[layer], **changes)
+    forwards[step] = replace(forwards[step], calls=tuple(calls))
+    return replace(one, forwards=tuple(forwards))
+
+
+def with_weight(one: Pass, step: int, layer: int, place: Any, weight: float) -> Pass:
+    """A pass with another weight at (sequence, head, row, key) of one reading."""
+    before = one.forwards[step].calls[layer].reading
+    assert before is not None
+    weights = before.weights.copy()
+    weights[place] = weight
+    return with_call(one, step, layer, reading=replace(before, weights=frozen(weights)))

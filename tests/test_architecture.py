@@ -51,7 +51,11 @@ def test_evidence_imports_no_torch(path: Path) -> None:
     assert not {"torch", "transformers"} & {name.split(".")[0] for name in imports_of(path)}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "gemma_doctor/report").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    sorted([*(ROOT / "gemma_doctor/report").glob("*.py"), *(ROOT / "gemma_doctor/charts").glob("*.py")]),
+    ids=lambda path: path.stem,
+)
 def test_reports_and_capture_do_not_know_each_other(path: Path) -> None:
     assert not [name for name in imports_of(path) if name.startswith(("gemma_doctor.capture", "torch", "transformers"))]
 

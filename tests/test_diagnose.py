@@ -237,10 +237,10 @@ def test_stops_take_precedence() -> None:
 
 
 def test_select_and_ignore_take_ids_and_groups() -> None:
-    assert [one.id for one in chosen_checks(Settings(select=("mask",), ignore=("mask-dtype",)))] == [
-        "all-masked-rows",
-        "mask-shape",
-    ]
+    chosen = chosen_checks(Settings(select=("mask", "rope-theta"), ignore=("mask-dtype",)))
+    assert {one.group for one in chosen if one.id != "rope-theta"} == {"mask"}
+    assert {"all-masked-rows", "mask-shape", "rope-theta"} < {one.id for one in chosen}
+    assert "mask-dtype" not in {one.id for one in chosen}
 
 
 def test_static_runs_what_the_file_is_enough_for() -> None:

@@ -34,13 +34,13 @@ def results_of(patient: Patient) -> tuple[CheckResult, ...]:
     return triage(results, checks)
 
 
-def causes(results: tuple[CheckResult, ...]) -> set[str]:
-    """Checks with an error that follows from no other."""
+def causes(results: tuple[CheckResult, ...]) -> set[tuple[str, Severity]]:
+    """Checks with an error or a warning that follows from no other."""
     return {
-        one.check
+        (one.check, finding.severity)
         for one in results
         for finding in one.findings
-        if finding.severity is Severity.ERROR and not finding.follows_from
+        if finding.severity > Severity.NOTE and not finding.follows_from
     }
 
 
@@ -60,7 +60,7 @@ def test_the_right_check_is_the_only_cause(patient_of: PatientOf, preset: str, b
     before = fingerprint(patient)
     with fault.inject(patient):
         results = results_of(patient)
-    assert causes(results) == {fault.caught_by}
+    assert causes(results) == {(fault.caught_by, fault.severity)}
     assert not [one for one in results if one.outcome is Outcome.ERROR]
     after = fingerprint(patient)
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))

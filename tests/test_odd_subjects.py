@@ -69,7 +69,8 @@ def test_pads_that_are_read_are_found(patient_of: Callable[..., Patient]) -> Non
     with hooked(attention_of(patient), open_pads):
         results = results_of(patient)
     errors = {one.check for one in results.values() for item in one.findings if item.severity is Severity.ERROR}
-    assert errors == {"padding-side"}
+    assert errors == {"mask-pattern", "visible-keys", "padding-side"}
+    assert results["mask-pattern"].findings[0].title == "real tokens may read pads"
 
 
 def test_a_model_that_wants_to_stop_is_not_accused_of_looping(patient_of: Callable[..., Patient]) -> None:

@@ -3,9 +3,8 @@
 What it proves
     After every forward (prefill, each decode step before, at and after the window edge, a second turn, a padded batch;
     the long generation streams its tokens out): each cache layer has seen exactly the columns that were fed; it holds
-    what the next query needs (everything in full layers, W-1 keys in dynamic sliding layers, W slots in static ones,
-    nothing in layers that share another's); and around the edge the keys handed to the kernel are recognised, one by
-    one, as those of the tokens that the query should read.
+    what the next query needs (everything in full layers, W-1 keys in dynamic sliding layers, W slots in static ones);
+    and the keys handed to the kernel are recognised, one by one, as those of the tokens that the query should read.
 
 Why it matters
     Positions and masks are computed from the length that the cache reports. A key that is dropped one step early, or a
@@ -16,8 +15,9 @@ How to fix
     `get_seq_length()` of the cache, never from a key tensor of a sliding layer.
 
 Known limits
-    Keys are recognised in the first layer of each kind only, in passes of one row. More keys than needed behind a right
-    mask cost memory and are a warning. Fixed-size caches of releases before 4.54 know no cumulative length.
+    Keys are recognised among those that a layer handed to its cache, in the batch's first row, at decode steps (in the
+    long generation next to the edge only). More keys than needed cost memory only, behind a right mask: see
+    cache-growth. Fixed-size caches of releases before 4.54 know no cumulative length.
 
 References
     transformers issue 37574: the oldest key of the window was dropped one step early (4.43 to 4.51, fixed in 4.52.1).
@@ -38,9 +38,6 @@ LENGTH = "a cache layer reports a wrong length"
 MISSING = "the cache holds fewer keys than the window needs"
 HANDED = "the kernel receives fewer keys than the query should read"
 OTHERS = "the cache hands over other keys than those of the window"
-MORE = "a sliding layer keeps keys that no query can read"
-SHARING = "a layer that shares another's keys stores its own"
-MARKS = 32
 
 
 @check(decides_before="positions")
@@ -54,20 +51,14 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
         steps += 1
         layers = max(layers, len(forward.cache))
         for fault in _faults(trace, one, forward):
-            place = f"first in {one.place(step, forward.total)}"
-            if fault.title == OTHERS:
-                place += "; keys are told apart in the first layer of each kind"
-            _, sighting = seen.setdefault(fault.title, (fault, Sighting(fault.observed, fault.expected, place)))
+            first = Sighting(fault.observed, fault.expected, f"first in {one.place(step, forward.total)}")
+            _, sighting = seen.setdefault(fault.title, (fault, first))
             sighting.at(one.name, fault.layer)
     if not steps:
         raise nothing_there(trace, "no pass used a cache")
-    for title, (first, sighting) in seen.items():
-        if title in (MORE, SHARING):
-            do = "costs memory only: DynamicCache(config=model.config) keeps W-1 keys"
-            yield sighting.finding(title, Severity.WARNING, do)
-        else:
-            do = "let generate() build the cache (no past_key_values of your own), or use another transformers release"
-            yield sighting.finding(title, Severity.ERROR, do, **first.more)
+    for title, (fault, sighting) in seen.items():
+        do = "let generate() build the cache (no past_key_values of your own), or use another transformers release"
+        yield sighting.finding(title, Severity.ERROR, do, **fault.more)
     found = "" if seen else ": every token seen, every needed key held"
     yield Examined(steps, f"{steps} forwards x {layers} cache layers{found}")
 
@@ -102,29 +93,20 @@ def _faults(trace: Trace, one: Pass, forward: Forward) -> Iterator[_Fault]:
             )
 
 
-def _window(trace: Trace, one: Pass, layer: int) -> int | None:
-    return one.window if trace.layer_kinds.get(layer) == SLIDING else None
-
-
 def _needed(trace: Trace, one: Pass, total: int, layer: int) -> int:
     """Keys that the last of `total` tokens reads in this layer, itself included."""
-    window = _window(trace, one, layer)
+    window = one.window if trace.layer_kinds.get(layer) == SLIDING else None
     return total if window is None else min(total, window)
 
 
 def _stored(trace: Trace, one: Pass, forward: Forward, layer: CacheLayer) -> Iterator[_Fault]:
     if layer.layer in trace.shares_kv_with:
-        if layer.stored:
-            yield _Fault(SHARING, layer.layer, f"{layer.stored} keys", "0 keys")
         return
-    sliding = _window(trace, one, layer.layer) is not None
     needed = _needed(trace, one, forward.total + 1, layer.layer) - 1  # the next query brings its own key ...
     if layer.static:
         needed = _needed(trace, one, forward.total, layer.layer)  # ... which needs a slot where there are slots
     if layer.stored < needed:
         yield _Fault(MISSING, layer.layer, f"{layer.stored} keys stored", f"at least {needed}")
-    elif sliding and not layer.static and not layer.recording and layer.stored > needed:
-        yield _Fault(MORE, layer.layer, f"{layer.stored} keys stored", f"{needed}: W-1 keys are enough")
 
 
 def _handed_over(call: KernelCall) -> set[int] | None:
@@ -145,10 +127,4 @@ def _known(one: Pass, forward: Forward, call: KernelCall, missing: set[int]) -> 
 
 def _strip(layer: int, read: set[int], expected: set[int]) -> Strip:
     tokens = sorted(expected)
-    width = -(-len(tokens) // MARKS)
-    groups = [tokens[i : i + width] for i in range(0, len(tokens), width)]
-    return Strip(
-        caption=f"token {tokens[-1]}, layer {layer}, {width} tokens a mark (# read, ! should be read and is not)",
-        expected="#" * len(groups),
-        observed="".join("#" if set(group) <= read else "!" for group in groups),
-    )
+    return Strip.of(f"token {tokens[-1]}, layer {layer}", [True] * len(tokens), [token in read for token in tokens])

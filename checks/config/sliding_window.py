@@ -219,12 +219,12 @@ def _spans(trace: Trace) -> Iterator[_Span]:
         prefill: dict[int, int] = {}
         later: dict[int, int] = {}
         longest: dict[int, int] = {}
-        for forward in one.forwards:
+        for step, forward in enumerate(one.forwards):
             for call in forward.calls:
                 reach = forward.reach(call)
                 if reach is not None:
                     longest[call.layer] = forward.total
-                    widest = prefill if forward.start == 0 else later
+                    widest = later if step else prefill
                     widest[call.layer] = max(widest.get(call.layer, 0), reach)
         for layer, reach in prefill.items():
             yield _span(one, layer, trace.layer_kinds[layer], reach, later.get(layer, 0), longest[layer])

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import CouldNotLook, check
-from gemma_doctor.evidence import Ints, Pass, Trace
+from gemma_doctor.evidence import Forward, Ints, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
 
 BROKEN = "position ids do not continue by one"
@@ -70,14 +70,23 @@ def _faults(one: Pass) -> Iterator[tuple[str, str, str]]:
 
 
 def _rows(one: Pass) -> Iterator[Ints]:
-    """Ids of the real tokens of each row, over all forwards of a pass."""
-    seen = [(forward.positions, forward.real) for forward in one.forwards if forward.positions is not None]
-    if not seen:
-        return
-    positions = np.concatenate([ids for ids, _ in seen], axis=1)
-    real = np.concatenate([flags for _, flags in seen], axis=1)
-    for ids, flags in zip(positions, real, strict=True):
-        yield ids[flags]
+    """Ids of the real tokens of each row, over all forwards of a text. Without a cache each forward is a text anew."""
+    for text in _texts(one):
+        positions = np.concatenate([forward.positions for forward in text if forward.positions is not None], axis=1)
+        real = np.concatenate([forward.real for forward in text], axis=1)
+        for ids, flags in zip(positions, real, strict=True):
+            yield ids[flags]
+
+
+def _texts(one: Pass) -> list[list[Forward]]:
+    texts: list[list[Forward]] = []
+    for forward in one.forwards:
+        if forward.positions is None:
+            continue
+        if forward.start == 0 or not texts:
+            texts.append([])
+        texts[-1].append(forward)
+    return texts
 
 
 def _around(ids: Ints, index: int) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from gemma_doctor import compat, evidence
-from gemma_doctor.capture import model_facts
+from gemma_doctor.capture import device, kernels, model_facts
 from gemma_doctor.capture.passes import STEPS, Passes
 from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.evidence import Generation, PaddedBatch, TokenizerFacts, Trace, frozen
@@ -51,6 +51,8 @@ class Collector:
             Trace: lambda: self.trace,
             PaddedBatch: lambda: self.padded_batch,
             Generation: lambda: self.generation,
+            evidence.KernelProfile: lambda: self.kernel_profile,
+            evidence.DeviceMemory: lambda: device.device_memory(patient),
         }
 
     def get(self, kind: type) -> Any:
@@ -77,13 +79,16 @@ class Collector:
 
     def timing(self) -> dict[str, Any]:
         """Seconds by phase, tokens per second and peak memory of the long generation."""
-        rates = dict(self.passes.timing)
+        rates: dict[str, Any] = dict(self.passes.timing)
         generate = rates.pop("generate", 0.0)
         phases = {
             "generate": generate,
             "other passes": self._seconds.get(Trace, 0.0) - generate,
             "rows alone": self._seconds.get(PaddedBatch, 0.0),
+            "profiling": self._seconds.get(evidence.KernelProfile, 0.0),
         }
+        if "kernel_profile" in vars(self):
+            rates["attention_backend"] = kernels.timing(self.kernel_profile)
         return {**rates, "phases": {name: spent for name, spent in phases.items() if spent > 0}}
 
     def lengths(self) -> dict[str, object]:
@@ -137,14 +142,15 @@ class Collector:
                 layer.index: layer.shares_kv_with for layer in self.facts.layers if layer.shares_kv_with is not None
             },
             causal=self.facts.causal,
+            unreadable=self.passes.unreadable,
         )
 
     def _announce(self) -> None:
         """Say what will be run and roughly how long it takes."""
         edge = self.passes.edge
-        # in window widths: the crossing and its reference 2, W-1, W and W+1 3, beyond 2, second turn 1, batch and rows
-        # alone 5; decode steps: the crossing, and a few in each of seven other passes
-        prefill, decode = 13 * edge, self.passes.asked(edge) + 7 * STEPS
+        # in window widths: the crossing and its reference 2, W-1, W and W+1 3, beyond 2, scored 2, second turn 1, batch
+        # and rows alone 5; decode steps: the crossing, and a few in each of seven other passes
+        prefill, decode = 15 * edge, self.passes.asked(edge) + 7 * STEPS
         about = "a few seconds"
         model = self.patient.model
         if self.patient.subject.weights == "real" and self.patient.device == "cpu":
@@ -182,6 +188,12 @@ class Collector:
             flips=frozen(np.array([bool(one.max() - one[row.argmax()] > FLIP_FLOORS * floor) for row, one in pairs])),
             floor=floor,
         )
+
+    @cached_property
+    def kernel_profile(self) -> evidence.KernelProfile:
+        if self._closed:
+            raise CouldNotLook(self._closed)
+        return kernels.kernel_profile(self.patient, self.passes)
 
     @cached_property
     def generation(self) -> Generation:

@@ -1,32 +1,75 @@
-"""Which token does each key in a cache belong to? Answered by matching key vectors, not by counting."""
+"""Which token does each key of a call belong to? Answered by matching key vectors, not by counting."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 import torch
 
 from gemma_doctor.evidence import EMPTY_SLOT, UNRECOGNISED, Ints, frozen
 
-# Distance below which two key vectors are the same key, relative to the reference's typical length. Between routes the
-# same key differs by rounding only (1e-6 in float32, 1e-2 in bfloat16); the same token one position on is turned by
-# one radian in its fastest pair, which leaves distances of tenths.
+# Distance below which two key vectors are the same key, relative to their typical length. A key that was stored and
+# handed over again is the same but for the rounding of what stores it; the same token one position on is turned by one
+# radian in its fastest pair, which leaves distances of tenths.
 SAME_KEY = 0.05
 
+# A vector is remembered as so many random projections, which keep distances well enough: keeping the keys themselves
+# would double the cache.
+PROJECTIONS = 16
 
-def recognise(keys: torch.Tensor, reference: torch.Tensor) -> Ints:
-    """Absolute position of every key.
 
-    Args:
-        keys: as handed to the kernel, shape (k, features).
-        reference: keys of the reference route for positions 0 .. T-1, same layer, shape (T, features).
+class KeyBook:
+    """The keys that each layer handed to its cache, by token."""
 
-    Returns:
-        Shape (k,); UNRECOGNISED where no reference key is near, or several are; EMPTY_SLOT where nothing was written
-        (all zeros).
-    """
-    distance = torch.cdist(keys.float(), reference.float())
-    same = distance <= SAME_KEY * reference.float().norm(dim=1).median()
-    # one that is near several could be any of them
-    position = torch.where(same.sum(dim=1) == 1, distance.argmin(dim=1), UNRECOGNISED)
-    position = torch.where((keys == 0).all(dim=1), EMPTY_SLOT, position)
-    return frozen(position.cpu().numpy().astype(np.int64))
+    def __init__(self) -> None:
+        self._known: dict[int, torch.Tensor] = {}
+
+    def store(self, layer: int, keys: torch.Tensor, start: int) -> None:
+        """Remember the keys of the tokens from `start` on; what was known of them and of later ones is forgotten.
+
+        Args:
+            keys: as handed to the cache, shape (b, kv heads, tokens, head_dim); of the batch's first row.
+        """
+        new, known = _projected(keys), self._known.get(layer)
+        if known is None and start:
+            return  # tokens before these were not seen
+        self._known[layer] = new if known is None else torch.cat([known[:start], new])
+
+    def recognise(self, layer: int, keys: torch.Tensor, first: int) -> Ints | None:
+        """The token of each key column.
+
+        Args:
+            keys: as handed to the kernel, shape (b, kv heads, k, head_dim).
+            first: token that column 0 should hold. A column that holds what it should is not looked for elsewhere: the
+                same token has the same key everywhere in layers without rotation.
+
+        Returns:
+            Shape (1, k); UNRECOGNISED where no key that was stored is near, or several are; EMPTY_SLOT where nothing
+            was written (all zeros). None for layers that stored none.
+        """
+        if layer not in self._known:
+            return None
+        known, held = self._known[layer], _projected(keys)
+        near = SAME_KEY * float(known.norm(dim=1).median())
+        due = first + torch.arange(len(held), device=held.device)
+        as_due = (held - known[due.clamp(max=len(known) - 1)]).norm(dim=1) <= near
+        as_due &= due < len(known)
+        position = torch.where(as_due, due, UNRECOGNISED)
+        position[(held == 0).all(dim=1)] = EMPTY_SLOT
+        lost = position == UNRECOGNISED
+        if lost.any():
+            same = torch.cdist(held[lost], known) <= near
+            position[lost] = torch.where(same.sum(dim=1) == 1, same.int().argmax(dim=1), UNRECOGNISED)
+        return frozen(position.cpu().numpy().astype(np.int64)[None])
+
+
+def _projected(keys: torch.Tensor) -> torch.Tensor:
+    """Shape (tokens, PROJECTIONS), of the batch's first row."""
+    flat = keys[0].detach().transpose(0, 1).flatten(1).float()
+    return flat @ _projection(flat.shape[1], flat.device)
+
+
+@lru_cache(maxsize=8)
+def _projection(features: int, device: torch.device) -> torch.Tensor:
+    return torch.randn(features, PROJECTIONS, generator=torch.Generator().manual_seed(0)).to(device)

@@ -1,7 +1,11 @@
 """The passes of the core checklist: what is run with the recorder on, each at most once.
 
 Lengths are taken around the window edge: a prompt below W that generates across it, prompts of W-1, W and W+1, one well
-beyond, a second turn whose tokens cross the edge in one forward, and a padded batch of unequal rows.
+beyond, the tokens of that one scored in one forward, a second turn whose tokens cross the edge in one forward, and a
+padded batch of unequal rows.
+
+The attention weights are read out at the decode steps around and beyond the edge, and in a few rows of the scored text
+and of the padded batch's prefill.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import numpy as np
 import torch
 
 from gemma_doctor.capture import runs
-from gemma_doctor.capture.recorder import Recorder
+from gemma_doctor.capture.recorder import Recorder, Wanted
 from gemma_doctor.capture.runs import Heartbeat, Reference, Run
 from gemma_doctor.capture.tokens import Tokens
 from gemma_doctor.check import CouldNotLook
@@ -39,7 +43,7 @@ class Crossing:
     """The long generation.
 
     Attributes:
-        recorded: its pass, keys recognised where the reference route could be run.
+        recorded: its pass.
         run: tokens and crash.
         reference: the reference route over the same tokens, None if it could not be run.
         why_no_reference: the reason then.
@@ -68,6 +72,7 @@ class Passes:
         done: finished passes by name, in the order in which they ran.
         rotations: per layer, from the first pass that showed them.
         timing: seconds, tokens per second and peak memory of the long generation.
+        unreadable: why calls that should have been read could not be, "" if all could.
     """
 
     def __init__(self, patient: Patient, facts: ModelFacts, settings: Settings, progress: Progress) -> None:
@@ -76,6 +81,7 @@ class Passes:
         self.done: dict[str, Pass] = {}
         self.rotations: dict[int, LayerRotation] = {}
         self.timing: dict[str, float] = {}
+        self.unreadable = ""
         window = patient.reduced_window
         self.edge = window if window is not None and window > 0 else EDGE_WITHOUT_WINDOW
         # None where the configuration names no limit that a prompt could keep
@@ -91,8 +97,10 @@ class Passes:
                 self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
         for delta in (-1, 0, 1):
             self._simple(self._edge_name(delta), edge + delta)
-        self._simple("prompt 2W" if self.patient.window else f"prompt of {2 * edge}", 2 * edge)
+        beyond = self._simple("prompt 2W" if self.patient.window else f"prompt of {2 * edge}", 2 * edge)
         if causal:
+            if beyond is not None and beyond.crash is None:
+                self._scored(beyond.tokens)
             self._second_turn()
         _ = self.batch
         window = self.patient.window
@@ -115,7 +123,7 @@ class Passes:
         prompt = ids.shape[1]
         asked = self.asked(prompt)
         self.progress(f"long generate: {prompt} tokens, then {asked} more")
-        recorder = self._recorder(_all_real(ids), around=self.edge)
+        recorder = Recorder(_all_real(ids), _around(self.edge))
         started = time.perf_counter()
         streamer = Heartbeat(asked, self.progress)
         run = runs.generate(self.patient.reduced, ids, asked, recorder=recorder, streamer=streamer)
@@ -127,11 +135,10 @@ class Passes:
         reference, why_not = None, ""
         if run.crash is None:
             try:
-                reference = self.reference(run.tokens, asked + 1, layers=self._first_of_kind)
+                reference = self.reference(run.tokens, asked + 1)
             except CouldNotLook as error:
                 why_not = str(error)
-        forwards = runs.with_key_positions(run, reference.keys) if reference else run.forwards
-        return Crossing(self._finished("long generate", run, prompt, forwards=forwards), run, reference, why_not)
+        return Crossing(self._finished("long generate", run, prompt), run, reference, why_not)
 
     def reference(self, tokens: torch.Tensor, last: int, **more: Any) -> Reference:
         """The reference route over `tokens`, shape (1, T); see `runs.reference`."""
@@ -160,18 +167,34 @@ class Passes:
             mask[index, where] = 1
         real: Bools = mask.bool().cpu().numpy()
         self.progress("padded batch")
-        run = self._run(self.patient.reduced, ids, STEPS, self._recorder(real), mask)
+        recorder = Recorder(real, self._some_rows)
+        run = self._run(self.patient.reduced, ids, STEPS, recorder, mask)
         return Batch(self._finished("padded batch", run, columns, padded=True), run, rows, real)
 
-    def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> None:
+    def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> Run | None:
         """A prompt of exactly `length` tokens, alone, and a few decode steps. Lengths the model lacks are left out."""
         if name in self.done or length < 1 or not self._fits(length + steps):
-            return
+            return None
         self.progress(f"{name}: {length:,} tokens")
         ids = self._prompt(length)
         model = self.patient.model if true_window else self.patient.reduced
-        run = self._run(model, ids, steps, self._recorder(_all_real(ids)), torch.ones_like(ids))
-        self._finished(name, run, length, window=self.patient.window if true_window else self.patient.reduced_window)
+        window = self.patient.window if true_window else self.patient.reduced_window
+        # a skeleton's prefill at the true window would be read at a cost of many seconds
+        wanted = _around(window) if true_window and window else _decode_steps
+        run = self._run(model, ids, steps, Recorder(_all_real(ids), wanted), torch.ones_like(ids))
+        self._finished(name, run, length, window=window)
+        return run
+
+    def _scored(self, tokens: torch.Tensor) -> None:
+        """One forward over tokens, shape (1, T), as a text is scored."""
+        name = "scored 2W" if self.patient.window else f"scored {tokens.shape[1]}"
+        if name in self.done:
+            return
+        self.progress(f"{name}: {tokens.shape[1]:,} tokens")
+        recorder = Recorder(_all_real(tokens), self._some_rows)
+        mask, use_cache = torch.ones_like(tokens), self._shares_kv
+        run = runs.forward(self.patient.reduced, tokens, mask, recorder, use_cache=use_cache, last=STEPS)
+        self._finished(name, run, tokens.shape[1])
 
     def _second_turn(self) -> None:
         """Generate, then hand the returned cache back with more tokens, which cross the edge in one forward."""
@@ -182,7 +205,7 @@ class Passes:
             return
         self.progress("second turn")
         first = self._prompt(length)
-        recorder = self._recorder(_all_real(first))
+        recorder = Recorder(_all_real(first), _decode_steps)
         model = self.patient.reduced
         run = runs.generate(model, first, STEPS, recorder=recorder)
         if run.crash is None:
@@ -202,6 +225,7 @@ class Passes:
     def _finished(self, name: str, run: Run, prompt: int, **changes: Any) -> Pass:
         """Keep a run as evidence; `changes` are fields of Pass that differ from the usual."""
         self.rotations = self.rotations or run.recorder.rotations
+        self.unreadable = self.unreadable or run.recorder.unreadable
         made = Pass(
             name=name,
             window=self.patient.reduced_window,
@@ -217,25 +241,28 @@ class Passes:
         """Shape (1, length), on the patient's device."""
         return self.text.exact(length, offset)[None].to(self.patient.device)
 
-    def _recorder(self, real: Bools, around: int | None = None) -> Recorder:
-        """A recorder; keys are kept for the decode steps around total length `around` if it is given."""
-        if around is None:
-            return Recorder(real)
-        kept = range(around - 1, around + 3)
-        return Recorder(real, keep_keys=lambda layer, total: total in kept and layer in self._first_of_kind)
-
-    @cached_property
-    def _first_of_kind(self) -> frozenset[int]:
-        """The first layer of each kind: where keys are told apart."""
-        first: dict[str, int] = {}
-        for layer in self.facts.layers:
-            first.setdefault(layer.kind, layer.index)
-        return frozenset(first.values())
+    def _some_rows(self, start: int, total: int) -> tuple[int, ...]:
+        """Of a prefill the first rows, those around the edge, and the last; later all."""
+        if start:
+            return tuple(range(start, total))
+        edge = self.edge
+        some = {0, 1, edge // 2, edge - 2, edge - 1, edge, edge + 1, 3 * edge // 2, *range(total - STEPS, total)}
+        return tuple(sorted(row for row in some if 0 <= row < total))
 
     def _edge_name(self, delta: int) -> str:
         if self.patient.reduced_window is None:
             return f"prompt of {self.edge + delta}"
         return "prompt W" + (f"{delta:+d}" if delta else "")
+
+
+def _decode_steps(start: int, total: int) -> range:
+    """The queries of everything that is fed to a cache."""
+    return range(start, total) if start else range(0)
+
+
+def _around(edge: int) -> Wanted:
+    """The decode steps that end next to total length `edge`."""
+    return lambda start, total: range(start, total) if start and edge - 1 <= total <= edge + 2 else range(0)
 
 
 def _all_real(ids: torch.Tensor) -> Bools:

@@ -7,8 +7,8 @@ the kernel's own arguments are seen by wrapping the attention function in place 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,25 @@ import torch
 
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.keys import KeyBook
 from gemma_doctor.capture.masks import dtype_name, mask_facts
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
+from gemma_doctor.capture.readout import attention_weights, named_arguments
 from gemma_doctor.errors import in_one_line
-from gemma_doctor.evidence import Bools, Crash, Floats, Forward, Ints, KernelCall, LayerRotation, MaskFacts, frozen
+from gemma_doctor.evidence import (
+    Bools,
+    Crash,
+    Floats,
+    Forward,
+    Ints,
+    KernelCall,
+    LayerRotation,
+    MaskFacts,
+    Reading,
+    frozen,
+)
 
-# of every attention function, in order
-KERNEL_ARGUMENTS = ("module", "query", "key", "value", "attention_mask")
+Wanted = Callable[[int, int], Sequence[int]]
 
 
 @dataclass
@@ -43,20 +55,36 @@ class Recorder:
 
     Attributes:
         padding: attention mask of the first prompt, shape (b, prompt columns); later columns are real tokens.
-        keep_keys: (layer, total columns) -> whether to keep a copy of the keys handed to the kernel.
+        wanted: (columns fed before a forward, columns after it) -> columns of the sequence whose queries are read in
+            that forward; there its keys are recognised as well. None: nothing is read, no keys are remembered.
+        only: layers that are read; None for all.
         forwards: finished forwards, in order.
         rotations: per layer, from the first prefill that holds position 1.
-        keys: (forward, layer) -> key states of the batch's first row, shape (k, kv_heads * head_dim), where kept.
+        unreadable: why a call could not be read (a compiler's exception, say), "" if all could.
     """
 
     padding: Bools
-    keep_keys: Callable[[int, int], bool] = lambda layer, total: False
+    wanted: Wanted | None = None
+    only: frozenset[int] | None = None
     forwards: list[Forward] = field(default_factory=list)
     rotations: dict[int, LayerRotation] = field(default_factory=dict)
-    keys: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
+    unreadable: str = ""
     layer: int | None = None
     total: int = 0
     _running: _Running | None = None
+    _book: KeyBook = field(default_factory=KeyBook)
+    _caches: list[Any] = field(default_factory=list)
+    _attached: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def start(self) -> int:
+        """Columns that stand before the forward under way: without a cache it computes the whole text again."""
+        return self.total if self._running is not None and self._running.cache is not None else 0
+
+    def detach(self) -> None:
+        """Take off what was put on caches while the model ran."""
+        self._attached.close()
+        self._caches.clear()
 
     def crash(self, error: BaseException) -> Crash:
         """Where an exception out of the subject struck."""
@@ -65,7 +93,7 @@ class Recorder:
             kind=type(error).__name__,
             message=in_one_line(error),
             step=len(self.forwards),
-            total=self.total + fed,
+            total=self.start + fed,
             layer=self.layer,
             refused=self._running is None and isinstance(error, (ValueError, TypeError, NotImplementedError)),
             call=self._running.calls[-1] if self._running and self._running.calls else None,
@@ -98,8 +126,18 @@ class Recorder:
         for value in (*kwargs.values(), *args):
             if running.cache is None and compat.is_cache(value):
                 running.cache = value
+                self._watch(value)
             if self.layer not in self.rotations and not self.forwards and _is_rotation(value):
                 self._see_rotation(value)
+
+    def _watch(self, cache: Any) -> None:
+        if self.wanted is not None and not any(one is cache for one in self._caches):
+            self._caches.append(cache)
+            self._attached.enter_context(compat.updates_watched(cache, self._see_update))
+
+    def _see_update(self, layer: int, keys: torch.Tensor) -> None:
+        if self.only is None or layer in self.only:
+            self._book.store(layer, keys, self.start)
 
     def _see_rotation(self, rotation: tuple[torch.Tensor, torch.Tensor]) -> None:
         assert self._running is not None and self.layer is not None
@@ -116,39 +154,56 @@ class Recorder:
         """A wrapper for the attention function `name` that records calls from the modules with ids in `own`."""
 
         def wrap(kernel: Callable[..., Any]) -> Callable[..., Any]:
-            # families hand over the arguments by position or by name
             def watched(*args: Any, **kwargs: Any) -> Any:
-                named = {**dict(zip(KERNEL_ARGUMENTS, args, strict=False)), **kwargs}
-                if id(named.get("module")) in own and self._running is not None:
-                    self._see_call(name, **named)
-                return kernel(*args, **kwargs)
+                named = named_arguments(args, kwargs)
+                if self._running is None or id(named.get("module")) not in own:
+                    return kernel(*args, **kwargs)
+                call = self._call(name, **named)
+                self._running.calls.append(call)  # before it runs: a crash is told by its last call
+                output = kernel(*args, **kwargs)
+                self._running.calls[-1] = self._read(call, named["key"], kernel, args, kwargs)
+                return output
 
             return watched
 
         return wrap
 
-    def _see_call(
+    def _call(
         self, name: str, module: Any, query: Any, key: Any, attention_mask: Any = None, **others: Any
-    ) -> None:
-        running, layer = self._running, int(module.layer_idx)
-        assert running is not None
+    ) -> KernelCall:
         causal = others.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
-        running.calls.append(
-            KernelCall(
-                layer=layer,
-                kernel=name,
-                query_shape=tuple(query.shape),
-                key_shape=tuple(key.shape),
-                query_dtype=dtype_name(query.dtype),
-                mask=self._facts(attention_mask),
-                # without a mask the eager function reads every key; the others are told to be causal
-                causal_when_none=bool(causal) and name != "eager" and query.shape[2] > 1,
-                window_argument=others.get("sliding_window"),
-            )
+        return KernelCall(
+            layer=int(module.layer_idx),
+            kernel=name,
+            query_shape=tuple(query.shape),
+            key_shape=tuple(key.shape),
+            query_dtype=dtype_name(query.dtype),
+            mask=self._facts(attention_mask),
+            # without a mask the eager function reads every key; the others are told to be causal
+            causal_when_none=bool(causal) and name != "eager" and query.shape[2] > 1,
+            window_argument=others.get("sliding_window"),
         )
-        if self.keep_keys(layer, self.total + running.fed):
-            self.keys[len(self.forwards), layer] = key[0].detach().transpose(0, 1).flatten(1).clone()
+
+    def _read(self, call: KernelCall, key: Any, kernel: Callable[..., Any], args: Any, kwargs: Any) -> KernelCall:
+        """The call with what was asked to be read in it."""
+        assert self._running is not None
+        if self.wanted is None or (self.only is not None and call.layer not in self.only):
+            return call
+        total, queries, keys = self.start + self._running.fed, call.query_shape[2], call.key_shape[2]
+        columns = [one for one in self.wanted(self.start, total) if total - queries <= one < total]
+        if not columns:
+            return call
+        try:
+            weights = attention_weights(kernel, args, kwargs, [one - (total - queries) for one in columns])
+        except Exception as error:  # the subject itself has just run: this is a limit of the readout
+            self.unreadable = f"{call.kernel}: {type(error).__name__}: {in_one_line(error)}"
+            return call
+        return replace(
+            call,
+            key_positions=self._book.recognise(call.layer, key, max(0, total - keys)),
+            reading=Reading(frozen(np.array(columns, dtype=np.int64)), weights),
+        )
 
     def _facts(self, mask: Any) -> MaskFacts | None:
         assert self._running is not None
@@ -161,25 +216,26 @@ class Recorder:
         return self._running.masks[handle][1]
 
     def finish_forward(self, _module: Any, _args: Any, _kwargs: Any, _output: Any) -> None:
-        running, self._running, self.layer = self._running, None, None
+        running, start = self._running, self.start
+        self._running = self.layer = None
         if running is None:
             return
         rows = self.padding.shape[0]
         self.forwards.append(
             Forward(
-                start=self.total,
+                start=start,
                 fed=running.fed,
-                real=frozen(self._real(running.fed)),
+                real=frozen(self._real(start, running.fed)),
                 positions=_broadcast(running.positions, rows),
                 positions_agree=all(np.array_equal(one, running.positions[0]) for one in running.positions),
                 calls=tuple(running.calls),
                 cache=compat.cache_layers(running.cache) if running.cache is not None else (),
             )
         )
-        self.total += running.fed
+        self.total = start + running.fed
 
-    def _real(self, fed: int) -> Bools:
-        known = self.padding[:, self.total : self.total + fed]
+    def _real(self, start: int, fed: int) -> Bools:
+        known = self.padding[:, start : start + fed]
         later = np.ones((self.padding.shape[0], fed - known.shape[1]), dtype=bool)
         return np.concatenate([known, later], axis=1)
 
@@ -231,4 +287,5 @@ def recording(model: Any, recorder: Recorder) -> Iterator[None]:
         stack.enter_context(hooked(attention.values(), recorder.enter_layer))
         stack.enter_context(hooked(rotary, recorder.see_positions))
         stack.callback(decoder.register_forward_hook(recorder.finish_forward, with_kwargs=True).remove)
+        stack.callback(recorder.detach)
         yield

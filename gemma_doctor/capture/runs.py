@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture.keys import recognise
 from gemma_doctor.capture.recorder import Recorder, recording
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.errors import in_one_line
@@ -56,12 +55,10 @@ class Reference:
 
     Attributes:
         logits: for the last columns, shape (n, vocabulary).
-        keys: layer -> key states, shape (T, kv_heads * head_dim).
         floor: noise floor in logits.
     """
 
     logits: torch.Tensor
-    keys: Mapping[int, torch.Tensor]
     floor: float
 
 
@@ -89,25 +86,42 @@ def generate(
     attention_mask: torch.Tensor | None = None,
     cache: Any = None,
     streamer: Any = None,
+    forced: torch.Tensor | None = None,
 ) -> Run:
-    """Greedy generation of `new_tokens` tokens with the recorder on. Exceptions of the subject become a Crash."""
+    """Greedy generation of `new_tokens` tokens (or of the `forced` ones) with the recorder on.
+
+    Exceptions of the subject become a Crash.
+    """
     mask = torch.ones_like(ids) if attention_mask is None else attention_mask
     run = Run(recorder, ids)
 
     def work() -> None:
-        output = compat.generate(model, ids, mask, new_tokens, cache=cache, streamer=streamer)
+        output = compat.generate(model, ids, mask, new_tokens, cache=cache, streamer=streamer, forced=forced)
         run.tokens, run.logits, run.cache = output.sequences, tuple(output.logits), compat.returned_cache(output)
 
     _watched(model, run, work)
     return run
 
 
-def forward(model: Any, ids: torch.Tensor, attention_mask: torch.Tensor, recorder: Recorder) -> Run:
-    """One forward without cache, for models that do not generate."""
+def forward(
+    model: Any,
+    ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    recorder: Recorder,
+    *,
+    use_cache: bool = False,
+    last: int = 1,
+) -> Run:
+    """One forward, as models run that score texts or do not generate.
+
+    Args:
+        last: columns of logits that are computed. Gemma 4's layers with shared keys compute no more queries than these.
+    """
     run = Run(recorder, ids)
 
     def work() -> None:
-        run.logits = (model(input_ids=ids, attention_mask=attention_mask, use_cache=False).logits[:, -1],)
+        output = model(input_ids=ids, attention_mask=attention_mask, use_cache=use_cache, logits_to_keep=last)
+        run.logits = (output.logits[:, -1],)
 
     _watched(model, run, work)
     return run
@@ -140,7 +154,6 @@ def reference(
     tokens: torch.Tensor,
     last: int,
     *,
-    layers: frozenset[int] = frozenset(),
     shares_kv: bool,
     backend: str = "eager",
 ) -> Reference:
@@ -151,17 +164,13 @@ def reference(
         deployed: the model in the subject's dtype; the same object if that is float32.
         tokens: shape (1, T).
         last: how many columns of logits to keep, from the end.
-        layers: whose keys to keep.
         shares_kv: the family shares KV between layers.
         backend: attention implementation; another than eager where only padding or caching is to be compared.
 
     Raises:
         CouldNotLook: it crashed, or its logits are not finite.
     """
-    recorder = Recorder(
-        torch.ones_like(tokens, dtype=torch.bool).cpu().numpy(), keep_keys=lambda layer, total: layer in layers
-    )
-    run = Run(recorder, tokens)
+    run = Run(Recorder(torch.ones_like(tokens, dtype=torch.bool).cpu().numpy()), tokens)
 
     def work() -> None:
         run.logits = (_plain_logits(exact, tokens, last, shares_kv),)
@@ -178,7 +187,7 @@ def reference(
         floor = FLOOR_EPS * torch.finfo(torch.float32).eps * float(logits.abs().max())
     else:
         floor = float((_plain_logits(deployed, tokens, last, shares_kv) - logits).abs().max())
-    return Reference(logits, {layer: keys for (_, layer), keys in recorder.keys.items()}, floor)
+    return Reference(logits, floor)
 
 
 @torch.inference_mode()
@@ -201,17 +210,3 @@ def float32_copy(model: Any) -> Any:
         return copy.deepcopy(model).float()
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CouldNotLook("no memory for a float32 copy to compare with") from error
-
-
-def with_key_positions(run: Run, keys: Mapping[int, torch.Tensor]) -> tuple[Forward, ...]:
-    """The run's forwards, with the kept keys recognised against the reference route's."""
-    forwards = list(run.forwards)
-    for (index, layer), held in run.recorder.keys.items():
-        if layer not in keys or index >= len(forwards):
-            continue
-        calls = tuple(
-            replace(call, key_positions=recognise(held, keys[layer])[None]) if call.layer == layer else call
-            for call in forwards[index].calls
-        )
-        forwards[index] = replace(forwards[index], calls=calls)
-    return tuple(forwards)

@@ -16,6 +16,8 @@ from gemma_doctor.compat.caches import (
     is_cache,
     reporting_one_less,
     returned_cache,
+    storing_float64,
+    updates_watched,
     why_no_cache_layers,
 )
 from gemma_doctor.compat.configs import (
@@ -64,7 +66,9 @@ __all__ = [
     "returned_cache",
     "rotary_kind",
     "scores_are_unscaled",
+    "storing_float64",
     "text_config",
+    "updates_watched",
     "whole_config",
     "why_no_cache_layers",
     "window",

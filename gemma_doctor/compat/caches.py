@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,8 @@ def cache_layers(cache: Any) -> tuple[CacheLayer, ...]:
             stored=int(keys.shape[-2]),
             sliding=bool(sliding[index]) if sliding is not None else False,
             static=fixed,
+            bytes=keys.nbytes + cache.value_cache[index].nbytes,
+            allocated=_allocated(keys, cache.value_cache[index]),
         )
         for index, keys in enumerate(cache.key_cache)
         if keys.numel()
@@ -47,7 +49,15 @@ def _cache_layer(index: int, layer: Any) -> CacheLayer:
         sliding=bool(getattr(layer, "is_sliding", False)),
         static=hasattr(layer, "max_cache_len"),
         recording=bool(getattr(layer, "record_past", False)),
+        bytes=layer.keys.nbytes + layer.values.nbytes,
+        allocated=_allocated(layer.keys, layer.values),
     )
+
+
+def _allocated(*tensors: Any) -> int:
+    """Bytes of the storages behind some tensors; one that several share counts once."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): int(storage.nbytes()) for storage in storages}.values())
 
 
 def cache_argument(cache: Any) -> dict[str, Any]:
@@ -82,6 +92,22 @@ def why_no_cache_layers() -> str:
 
 
 @contextmanager
+def updates_watched(cache: Any, see: Callable[[int, Any], None]) -> Iterator[None]:
+    """Call `see(layer, key states)` before every update of a cache, which hands over the keys of new tokens."""
+    update = cache.update
+
+    def watched(key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        see(layer_idx, key_states)
+        return update(key_states, value_states, layer_idx, *args, **kwargs)
+
+    cache.update = watched
+    try:
+        yield
+    finally:
+        del cache.update  # the class's own shows again
+
+
+@contextmanager
 def reporting_one_less(layer: Any) -> Iterator[None]:
     """Let one cache layer report one token less than it has seen."""
     seen = layer.get_seq_length
@@ -90,3 +116,28 @@ def reporting_one_less(layer: Any) -> Iterator[None]:
         yield
     finally:
         del layer.get_seq_length  # the class's own shows again
+
+
+@contextmanager
+def storing_float64(layer: Any) -> Iterator[None]:
+    """Let one cache layer store float64; what it hands over has the dtype that it was given."""
+    update = layer.update
+
+    def wider(key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        held = update(key_states.double(), value_states.double(), *args, **kwargs)
+        return tuple(states.to(key_states.dtype) for states in held)
+
+    layer.update = wider
+    try:
+        yield
+    finally:
+        del layer.update  # the class's own shows again
+
+
+def keep_dropped_keys(cache: Any, layer: int) -> None:
+    """Let one layer keep room for every key that it has dropped, in front of those that it holds."""
+    held = cache.layers[layer]
+    dropped = held.get_seq_length() - held.keys.shape[-2]
+    if dropped > 0:
+        whole = held.keys.new_zeros((*held.keys.shape[:-2], dropped + held.keys.shape[-2], held.keys.shape[-1]))
+        held.keys = whole[..., dropped:, :].copy_(held.keys)

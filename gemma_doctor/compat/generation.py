@@ -10,7 +10,14 @@ from gemma_doctor.compat.caches import cache_argument
 
 
 def generate(
-    model: Any, ids: Any, attention_mask: Any, new_tokens: int, *, cache: Any = None, streamer: Any = None
+    model: Any,
+    ids: Any,
+    attention_mask: Any,
+    new_tokens: int,
+    *,
+    cache: Any = None,
+    streamer: Any = None,
+    forced: Any = None,
 ) -> Any:
     """Greedy generation of exactly `new_tokens` tokens with the subject's own generation settings otherwise.
 
@@ -20,6 +27,8 @@ def generate(
         ids, attention_mask: shape (b, columns), the tokens already in `cache` included.
         cache: a cache returned earlier, else None.
         streamer: an object with put() and end().
+        forced: ids to "generate" instead of the best ones, shape (new_tokens,): the route that a generation takes, over
+            a given text. End tokens in it end nothing.
     """
     config = copy.deepcopy(model.generation_config)
     config.do_sample = False
@@ -37,7 +46,24 @@ def generate(
         config.cache_implementation = None
         if "use_model_defaults" in inspect.signature(model.generate).parameters:
             extra["use_model_defaults"] = False
+    if forced is not None:
+        config.eos_token_id = None
+        extra["logits_processor"] = [_forcing(forced, ids.shape[1])]
+        if "use_model_defaults" in inspect.signature(model.generate).parameters:
+            extra["use_model_defaults"] = False  # else None is the model's own end token again
     return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
+
+
+def _forcing(tokens: Any, prompt: int) -> Any:
+    from transformers import LogitsProcessor
+
+    class Forcing(LogitsProcessor):  # type: ignore[misc]
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            chosen = scores.new_full(scores.shape, float("-inf"))
+            chosen[:, tokens[input_ids.shape[1] - prompt]] = 0
+            return chosen
+
+    return Forcing()
 
 
 def end_tokens(model: Any) -> list[int]:

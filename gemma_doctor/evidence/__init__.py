@@ -1,8 +1,8 @@
 """What was observed: frozen, read-only, made once and shared by all checks. No torch here.
 
 A check names the evidence it needs by parameter type: `Config`, `ModelFacts`, `TokenizerFacts`, `Trace`,
-`PaddedBatch`, `Generation`. Arrays are numpy copies with the write flag off; where a torch dtype matters its name is
-kept beside the array (bfloat16 is stored as float32).
+`PaddedBatch`, `Generation`, `KernelProfile`, `DeviceMemory`. Arrays are numpy copies with the write flag off; where a
+torch dtype matters its name is kept beside the array (bfloat16 is stored as float32).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from gemma_doctor.evidence.arrays import (
     Bools,
     Bytes,
     Floats,
+    Floats32,
     Ints,
     frozen,
 )
@@ -26,6 +27,7 @@ from gemma_doctor.evidence.configuration import (
     RopeClaim,
     theta_in_words,
 )
+from gemma_doctor.evidence.kernel import DeviceMemory, KernelProfile, KernelRun, Reading
 from gemma_doctor.evidence.model import (
     LayerFacts,
     ModelFacts,
@@ -33,6 +35,7 @@ from gemma_doctor.evidence.model import (
     RotaryBuffer,
     TokenizerFacts,
 )
+from gemma_doctor.evidence.reads import Read, reads
 from gemma_doctor.evidence.running import (
     CacheLayer,
     Crash,
@@ -58,12 +61,16 @@ __all__ = [
     "Config",
     "ConfigFacts",
     "Crash",
+    "DeviceMemory",
     "Expectation",
     "Floats",
+    "Floats32",
     "Forward",
     "Generation",
     "Ints",
     "KernelCall",
+    "KernelProfile",
+    "KernelRun",
     "LayerFacts",
     "LayerRotation",
     "MaskFacts",
@@ -71,10 +78,13 @@ __all__ = [
     "NormFacts",
     "PaddedBatch",
     "Pass",
+    "Read",
+    "Reading",
     "RopeClaim",
     "RotaryBuffer",
     "TokenizerFacts",
     "Trace",
     "frozen",
+    "reads",
     "theta_in_words",
 ]

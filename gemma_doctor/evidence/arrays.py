@@ -10,6 +10,7 @@ import numpy.typing as npt
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Floats32 = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
 SLIDING = "sliding_attention"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemma_doctor.evidence.arrays import Bools, Bytes, Floats, Ints
+from gemma_doctor.evidence.kernel import Reading
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,10 @@ class KernelCall:
         mask: None when the library passed None (causality is then left to the kernel).
         causal_when_none: what the kernel does without a mask: True = causal, False = reads all keys.
         window_argument: `sliding_window` handed to the function, None if none.
-        key_positions: for chosen calls: the absolute token position that each key column was recognised as (matched
-            with the reference route's key vectors), UNRECOGNISED or EMPTY_SLOT, shape (b, k); else None.
+        key_positions: for chosen calls: the token that each key column holds in the batch's first row, recognised by
+            its key vector among those that were handed to the cache, UNRECOGNISED or EMPTY_SLOT, shape (1, k); else
+            None.
+        reading: for chosen calls: what some of its queries read.
     """
 
     layer: int
@@ -70,6 +73,7 @@ class KernelCall:
     causal_when_none: bool
     window_argument: int | None
     key_positions: Ints | None = None
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class CacheLayer:
         sliding: the layer drops old keys.
         static: it has a fixed number of slots.
         recording: it keeps dropped keys for a while on purpose, so that a draft can be rolled back.
+        bytes: of the keys and values that it holds, the whole batch.
+        allocated: of the storage behind them, which is more where they are a view of something larger.
     """
 
     layer: int
@@ -91,6 +97,8 @@ class CacheLayer:
     sliding: bool
     static: bool
     recording: bool = False
+    bytes: int = 0
+    allocated: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,18 +133,43 @@ class Forward:
     def is_decode_step(self) -> bool:
         return self.fed == 1 and self.start > 0
 
+    def first_key(self, call: KernelCall) -> int:
+        """Column of the sequence that a call's key column 0 should hold; key column c should hold the c-th after it.
+
+        Right for dynamic and static caches, before and after they roll. Static caches have empty columns at the end.
+        """
+        return max(0, self.total - call.key_shape[2])
+
+    def first_query(self, call: KernelCall) -> int:
+        """Column of the sequence that a call's first query stands for."""
+        return self.total - call.query_shape[2]
+
+    def may_read(self, call: KernelCall) -> Bools | None:
+        """What each query may read of the keys handed over, by the mask or, without one, by the kernel's own rule.
+
+        Shape (b or 1, heads or 1, q, k). None if that cannot be said: a mask that has no cells or does not fit.
+        """
+        queries, keys = call.query_shape[2], call.key_shape[2]
+        if call.mask is None:
+            columns = np.arange(keys)[None, :] + self.first_key(call)
+            rows = np.arange(queries)[:, None] + self.first_query(call)
+            open_to_all = np.ones((queries, keys), dtype=bool)
+            return (columns <= rows if call.causal_when_none else open_to_all)[None, None]
+        if call.mask.form != "dense" or call.mask.shape[2] != queries or call.mask.shape[3] < keys:
+            return None
+        return call.mask.readable()[..., :keys]
+
     def reach(self, call: KernelCall) -> int | None:
         """Columns from a query back to the first key it may read, itself included: the widest of one call.
 
-        None if that cannot be said. Key column c stands for token c + max(0, total - key length), before and after a
-        cache rolls.
+        None if that cannot be said.
         """
-        first_token = max(0, self.total - call.key_shape[2])
+        first_token = self.first_key(call)
         if call.mask is not None and call.mask.first is not None:
             first = call.mask.first
             if first.shape[-1] != call.query_shape[2] or not (first >= 0).any():
                 return None
-            queries = np.arange(self.total - call.query_shape[2], self.total)
+            queries = np.arange(self.first_query(call), self.total)
             return int((queries - first - first_token + 1)[first >= 0].max())
         if call.mask is not None and call.mask.form != "padding":
             return None
@@ -204,6 +237,14 @@ class Pass:
     forwards: tuple[Forward, ...]
     crash: Crash | None = None
 
+    def steps(self) -> Iterator[tuple[int, Forward, Bools]]:
+        """Every forward, with its step (0 = prefill) and which columns up to its end are real, shape (b, total)."""
+        real = None
+        for step, forward in enumerate(self.forwards):
+            before = forward.real[:, :0] if real is None else real[:, : forward.start]
+            real = np.concatenate([before, forward.real], axis=1)
+            yield step, forward, real
+
     def place(self, step: int, total: int) -> str:
         """A forward of this pass in words: "pass 'long generate', step 8, total length 512 (= W)"."""
         edge = ""
@@ -223,6 +264,7 @@ class Trace:
         layer_kinds: kind of every layer of the model that ran.
         shares_kv_with: for layers that reuse another layer's keys: that layer.
         causal: False for bidirectional models.
+        unreadable: why some calls that should have been read could not be, "" if all could.
     """
 
     passes: tuple[Pass, ...]
@@ -231,6 +273,7 @@ class Trace:
     layer_kinds: Mapping[int, str]
     shares_kv_with: Mapping[int, int]
     causal: bool
+    unreadable: str = ""
 
     def forwards(self) -> Iterator[tuple[Pass, int, Forward]]:
         """Every forward with its pass and its step (0 = prefill)."""

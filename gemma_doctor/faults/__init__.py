@@ -13,7 +13,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from gemma_doctor import compat
 from gemma_doctor.capture.model_facts import attention_modules
+from gemma_doctor.evidence import SLIDING
+from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
 
 Inject = Callable[[Patient], AbstractContextManager[None]]
@@ -28,12 +31,14 @@ class Fault:
         caught_by: id of the check that must be its cause.
         inject: context manager: sick inside the block, as before after it.
         why_not: reason why a patient cannot have it, "" if it can.
+        severity: of the finding: what only costs memory or time is a warning.
     """
 
     id: str
     caught_by: str
     inject: Inject
     why_not: Callable[[Patient], str]
+    severity: Severity = Severity.ERROR
 
     @property
     def title(self) -> str:
@@ -41,12 +46,12 @@ class Fault:
 
 
 def fault(
-    caught_by: str, why_not: Callable[[Patient], str] = lambda patient: ""
+    caught_by: str, why_not: Callable[[Patient], str] = lambda patient: "", severity: Severity = Severity.ERROR
 ) -> Callable[[Callable[[Patient], Iterator[None]]], Fault]:
     """Make a Fault of a generator function named like its file."""
 
     def make(generator: Callable[[Patient], Iterator[None]]) -> Fault:
-        return Fault(generator.__name__.replace("_", "-"), caught_by, contextmanager(generator), why_not)
+        return Fault(generator.__name__.replace("_", "-"), caught_by, contextmanager(generator), why_not, severity)
 
     return make
 
@@ -61,10 +66,26 @@ def last_attention_of(patient: Patient) -> list[Any]:
     return [list(attention_modules(model).values())[-1] for model in patient.models]
 
 
+def no_window(patient: Patient) -> str:
+    """Reason why a patient cannot have a fault of its window."""
+    return "" if patient.window else "the model has no window"
+
+
+def one_attention_of(model: Any) -> tuple[Any, int | None]:
+    """One attention module with keys of its own, and its window: the last that slides, or just the last."""
+    config = compat.text_config(model)
+    kinds = compat.layer_kinds(config)
+    own = {i: one for i, one in attention_modules(model).items() if not getattr(one, "is_kv_shared_layer", False)}
+    layer = max(own, key=lambda index: (kinds[index] == SLIDING, index))
+    return own[layer], compat.window(config) if kinds[layer] == SLIDING else None
+
+
 def all_faults() -> dict[str, Fault]:
     """Every fault by id, alphabetically."""
     faults = {}
     for info in pkgutil.iter_modules(__path__):
+        if info.name.startswith("_"):
+            continue  # what faults share
         found = getattr(importlib.import_module(f"{__name__}.{info.name}"), info.name)
         faults[found.id] = found
     return faults

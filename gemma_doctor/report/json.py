@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any
 
 from gemma_doctor.finding import CheckResult, Finding, Outcome, Report
@@ -70,7 +71,8 @@ def _result(result: CheckResult) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    return {**asdict(finding), "severity": finding.severity.word}
+    """Of its figure only the file's name: the folder is known to whoever named it."""
+    return {**asdict(finding), "severity": finding.severity.word, "figure": PurePath(finding.figure).name}
 
 
 def plain(value: Any) -> Any:

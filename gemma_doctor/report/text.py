@@ -153,7 +153,8 @@ def _facts(finding: Finding, report: Report, verbosity: int, margin: str = "  ")
         yield Line(margin, finding.strip.caption)
         yield _fact("expected", finding.strip.expected, margin + "  ")
         yield _fact("observed", finding.strip.observed, margin + "  ")
-    for label, text in (("effect", finding.effect), ("known", finding.known), ("do", finding.do)):
+    facts = ("figure", finding.figure), ("effect", finding.effect), ("known", finding.known), ("do", finding.do)
+    for label, text in facts:
         if text:
             yield _fact(label, text, margin)
 

@@ -1,15 +1,12 @@
-"""How it should be: masks, positions and rotary frequencies, from the papers, never from the code under test.
+"""Rotary frequencies in float64, from the papers.
 
-Mask rules use operators only, so numpy arrays and torch tensors share them. Frequencies are float64.
-
-References: RoPE arXiv:2104.09864; sliding window arXiv:2310.06825 (Mistral 7B); position interpolation
-arXiv:2306.15595; YaRN arXiv:2309.00071; LongRoPE arXiv:2402.13753; Llama 3.1 arXiv:2407.21783.
+References: RoPE arXiv:2104.09864; position interpolation arXiv:2306.15595; YaRN arXiv:2309.00071; LongRoPE
+arXiv:2402.13753; Llama 3.1 arXiv:2407.21783.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,100 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gemma_doctor.evidence import Bools, Floats, Ints, RopeClaim
-
-# Distance from 1 to the next number, by torch dtype name.
-EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-
-LARGEST_FLOAT32 = 2.0**128
-# Beyond any that was trained; float32 holds its powers, and a report can print it.
-LARGEST_THETA = 1e15
-
-FINDING_FLOORS = 4  # logits differ when they lie more than this many noise floors apart
-FLIP_FLOORS = 2  # another top token counts when the reference tells the two apart by more than this many
-
-
-def agree(a: float, b: float) -> bool:
-    """Equal as far as float32 can tell. A GGUF file's 9.999999974752427e-07 is 1e-06."""
-    return math.isclose(a, b, rel_tol=EPSILON["float32"])
-
-
-def same(a: object, b: object) -> bool:
-    """Numbers agree, lists item by item; all else is equal."""
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return agree(a, b)
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b
-
-
-def contradict(a: RopeClaim, b: RopeClaim) -> bool:
-    """Something that both claims name is not the same."""
-    pairs: list[tuple[object, object]] = []
-    if a.theta is not None and b.theta is not None:
-        pairs.append((a.theta, b.theta))
-    if a.rope_type and b.rope_type:
-        pairs.append((a.rope_type, b.rope_type))
-    pairs += [(a.parameters[key], b.parameters[key]) for key in a.parameters.keys() & b.parameters.keys()]
-    return not all(same(one, other) for one, other in pairs)
-
-
-def usable_epsilon(value: object) -> bool:
-    """A number above 0 that float32 holds."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST_FLOAT32
-
-
-def usable_theta(claim: RopeClaim) -> bool:
-    """The claim names no theta, or one that frequencies can be computed from.
-
-    A theta that is no number at all is kept among the parameters.
-    """
-    return "rope_theta" not in claim.parameters and (claim.theta is None or 0 < claim.theta <= LARGEST_THETA)
-
-
-# --- masks -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Which key columns a query column may read; rules combine with &.
-
-    Called with integer arrays of query and key positions (numpy or torch) that broadcast against each other, it
-    returns booleans of their common shape.
-    """
-
-    reads: Callable[[Any, Any], Any]
-
-    def __call__(self, query: Any, key: Any) -> Any:
-        return self.reads(query, key)
-
-    def __and__(self, other: Rule) -> Rule:
-        return Rule(lambda query, key: self(query, key) & other(query, key))
-
-
-causal = Rule(lambda query, key: key <= query)
-
-
-def sliding(window: int) -> Rule:
-    """The query and the window - 1 keys before it: 0 <= q - k < W."""
-    return causal & Rule(lambda query, key: query - key < window)
-
-
-def real_keys(real: Any) -> Rule:
-    """No pads. `real` is True for real tokens, shape (..., columns); the batch axes come first in the result."""
-    return Rule(lambda query, key: real[..., (query - query) + key])
-
-
-def positions(real: Bools) -> Ints:
-    """Position of every token: the first real one of a row is 0, then +1 each. Pads, which are free, get 0.
-
-    Args:
-        real: True for real tokens, shape (rows, columns).
-    """
-    return np.where(real, np.cumsum(real, axis=-1) - 1, 0)
-
-
-# --- rotary frequencies ----------------------------------------------------------------------------------------------
+    from gemma_doctor.evidence import Floats, RopeClaim
 
 
 def inverse_frequencies(

@@ -1,0 +1,86 @@
+"""What the attention kernel did: which keys it read, and which of torch's kernels ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemma_doctor.evidence.arrays import Floats32, Ints
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What some queries of one kernel call really read, measured in that very kernel (see capture/readout.py).
+
+    A weight of 0 may be underflow: a reading proves what *is* read; the mask says what *may* be read.
+
+    Attributes:
+        queries: columns of the sequence that the rows stand for, ascending, shape (q,).
+        weights: attention weights, shape (b, query heads, q, k). Rows sum to 1, or to less where the kernel has sinks.
+    """
+
+    queries: Ints
+    weights: Floats32
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """One attention call, profiled.
+
+    Attributes:
+        layer: index.
+        decode: a decode step (one query); else the prefill.
+        queries, keys: lengths.
+        ran: torch's kernels in order: "flash", "efficient", "cudnn", "math", "flex", "flash_attn"; "eager" where no
+            fused attention ran.
+        unrestricted: what torch runs for the very same call when every kernel is allowed, "" where nothing else is
+            possible (eager).
+        seconds: of the call as it was made, the least of a few repetitions.
+        seconds_unrestricted: of the same call with every kernel allowed; None where `unrestricted` is "" or the same.
+        seconds_without_mask: of the same call with is_causal instead of its mask, where the mask says no more than
+            that; else None.
+        without_mask: the kernel that torch runs with is_causal instead of the mask, whatever the mask says; "" where
+            there is no mask, or none of torch's kernels ran.
+    """
+
+    layer: int
+    decode: bool
+    queries: int
+    keys: int
+    ran: str
+    unrestricted: str
+    seconds: float
+    seconds_unrestricted: float | None
+    seconds_without_mask: float | None
+    without_mask: str = ""
+
+
+@dataclass(frozen=True)
+class KernelProfile:
+    """Which kernels ran, layer by layer, in one prefill and one decode step.
+
+    Attributes:
+        asked: the attention implementation that the model is set to ("eager", "sdpa", "flash_attention_2" ...).
+        device: where it ran.
+        pass_name: for Location.passes of findings.
+        runs: in order of execution; empty if profiling showed no attention call.
+    """
+
+    asked: str
+    device: str
+    pass_name: str
+    runs: tuple[KernelRun, ...]
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory of the device that the model runs on, in bytes.
+
+    Attributes:
+        device: "cpu", "cuda:0" ...
+        total: all of it.
+        weights: what the examined model's weights take; None for a skeleton.
+    """
+
+    device: str
+    total: int
+    weights: int | None

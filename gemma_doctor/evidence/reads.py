@@ -1,0 +1,72 @@
+"""Readings, with what their rows and columns stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemma_doctor.evidence.arrays import EMPTY_SLOT, FULL, SLIDING, Bools, Floats32, Ints
+from gemma_doctor.evidence.running import Forward, KernelCall, Pass, Trace
+
+
+@dataclass(frozen=True)
+class Read:
+    """What some queries of one call read.
+
+    Attributes:
+        one, step, forward, call: where.
+        window: W in force in this layer, None in full layers.
+        queries: columns of the sequence that the rows stand for, shape (q,).
+        weights: shape (b, query heads, q, k).
+        columns: of the sequence: the token that each key is, or should be where it was not recognised, shape (k,).
+        empty: slots of the cache that hold nothing, shape (k,).
+        real: no pad, shape (b, columns), as long as any of `columns`.
+        judged: rows of real queries without NaN, shape (b, q).
+    """
+
+    one: Pass
+    step: int
+    forward: Forward
+    call: KernelCall
+    window: int | None
+    queries: Ints
+    weights: Floats32
+    columns: Ints
+    empty: Bools
+    real: Bools
+    judged: Bools
+
+
+def reads(trace: Trace) -> Iterator[Read]:
+    """Every reading of a sliding or a full layer."""
+    for one in trace.passes:
+        for step, forward, real in one.steps():
+            for call in forward.calls:
+                kind = trace.layer_kinds.get(call.layer)
+                if call.reading is not None and kind in (SLIDING, FULL):
+                    yield _read(one, step, forward, call, real, one.window if kind == SLIDING else None)
+
+
+def _read(one: Pass, step: int, forward: Forward, call: KernelCall, real: Bools, window: int | None) -> Read:
+    assert call.reading is not None
+    queries, weights = call.reading.queries, call.reading.weights
+    columns: Ints = np.arange(call.key_shape[2]) + forward.first_key(call)
+    empty = columns >= forward.total
+    if call.key_positions is not None:
+        held = call.key_positions[0]
+        columns, empty = np.where(held >= 0, held, columns), empty | (held == EMPTY_SLOT)
+    return Read(
+        one=one,
+        step=step,
+        forward=forward,
+        call=call,
+        window=window,
+        queries=queries,
+        weights=weights,
+        columns=columns,
+        empty=empty,
+        real=np.pad(real, ((0, 0), (0, max(int(columns.max()) + 1 - forward.total, 0)))),
+        judged=real[:, queries] & ~np.isnan(weights).any(axis=(1, 3)),
+    )

@@ -1,0 +1,31 @@
+"""A sliding cache layer keeps the memory of every key that it has dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gemma_doctor import compat
+from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.compat.caches import keep_dropped_keys
+from gemma_doctor.faults import fault, last_attention_of
+from gemma_doctor.finding import Severity
+from gemma_doctor.loading import Patient
+
+
+@fault("cache-growth", why_not=lambda patient: compat.why_no_cache_layers(), severity=Severity.WARNING)
+def dropped_keys_kept(patient: Patient) -> Iterator[None]:
+    """Let layer 0 of every cache hold its keys as a view of all that it has seen."""
+
+    def keep(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for value in (*args, *kwargs.values()):
+            if compat.is_cache(value) and value.layers:
+                keep_dropped_keys(value, 0)
+
+    # when the last module is entered, layer 0 has stored this forward's keys
+    with hooked(last_attention_of(patient), keep):
+        try:
+            yield
+        finally:
+            for model in patient.models:
+                compat.forget_kept_cache(model)

@@ -1,0 +1,16 @@
+"""The mask of one sliding layer knows no window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemma_doctor.faults import fault, no_window
+from gemma_doctor.faults._masks import mask_edited
+from gemma_doctor.loading import Patient
+
+
+@fault("mask-pattern", why_not=no_window)
+def window_ignored(patient: Patient) -> Iterator[None]:
+    """Let every query of one sliding layer read everything before it, in prompts."""
+    with mask_edited(patient, lambda mask: mask.readable | ((mask.back >= 0) & mask.real)):
+        yield

@@ -1,0 +1,16 @@
+"""The mask of one layer blocks `query - key > W`: the window is one key too wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemma_doctor.faults import fault, no_window
+from gemma_doctor.faults._masks import mask_edited
+from gemma_doctor.loading import Patient
+
+
+@fault("mask-pattern", why_not=no_window)
+def window_too_wide(patient: Patient) -> Iterator[None]:
+    """Let every query of one layer read one key more than the window, in prompts."""
+    with mask_edited(patient, lambda mask: mask.readable | ((mask.back == mask.window) & mask.real)):
+        yield
