@@ -88,15 +88,16 @@ class Destination:
     """Stdout or a file. A file is made before the run, beside its final place, and moved there when it is complete.
 
     Args:
-        output: the path that --output names, None for stdout.
+        output: the path that was named, None for stdout.
+        flag: that named it.
 
     Raises:
         DoctorError: on entering, the file cannot be written.
     """
 
-    def __init__(self, output: str | None) -> None:
+    def __init__(self, output: str | None, flag: str = "--output") -> None:
         self.path = Path(output).expanduser().resolve() if output is not None else None
-        self.shown = output
+        self.shown = f"{flag} {output}"
         self.draft: Path | None = None
 
     def __enter__(self) -> Destination:
@@ -116,19 +117,18 @@ class Destination:
         if self.draft is not None:
             self.draft.unlink(missing_ok=True)
 
-    def write(self, text: str) -> None:
-        """Write the report.
+    def write(self, report: str | bytes) -> None:
+        """Write the report: text, or a picture, which is for files only.
 
         Raises:
             DoctorError: the disk is full, or the place is gone.
         """
         if self.path is None:
-            write(text)
+            write(report if isinstance(report, str) else report.decode())
             return
         try:
             target = self.draft or self.path
-            with target.open("w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
+            target.write_bytes(report if isinstance(report, bytes) else report.encode(errors="backslashreplace"))
             if self.draft is not None:
                 mask = os.umask(0)
                 os.umask(mask)
@@ -144,6 +144,6 @@ class Destination:
 
     def _refused(self, error: OSError) -> DoctorError:
         return DoctorError(
-            f"--output {self.shown}: cannot be written ({error.strerror})",
+            f"{self.shown}: cannot be written ({error.strerror})",
             "name a file in an existing, writable folder",
         )

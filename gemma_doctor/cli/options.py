@@ -1,0 +1,56 @@
+"""Flags that several commands have. Values stay texts here: settings.py reads flags, environment and run files."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from gemma_doctor.cli.output import say
+
+Word = str | None
+
+
+def option(metavar: str, help: str) -> Any:
+    return typer.Option(metavar=metavar, help=help, show_default=False)
+
+
+def switch(names: str, help: str) -> Any:
+    return typer.Option(*names.split(), help=help, show_default=False)
+
+
+Subject = Annotated[
+    Word,
+    typer.Argument(
+        metavar="SUBJECT",
+        show_default=False,
+        help="A preset (see 'gemma-doctor presets'), a folder with a config.json, a config.json, a run file (.yaml) or "
+        "a hub id. Without one: gemma-doctor.yaml or [tool.gemma-doctor] in pyproject.toml here, else gemma-3-270m.",
+    ),
+]
+Config = Annotated[Word, option("FILE", "Run file: the long options of check as keys, plus subject and overrides.")]
+Weights = Annotated[Word, option("auto|real|skeleton", "auto: the real ones if they are on this machine. [auto]")]
+Prompt = Annotated[Word, option("TEXT", "Prompt to examine.")]
+PromptFile = Annotated[Word, option("FILE", "File with the prompt; - is stdin.")]
+Device = Annotated[Word, option("auto|cpu|cuda|cuda:1|mps", "Where to run. [auto]")]
+Dtype = Annotated[Word, option("auto|float32|bfloat16|float16", "Precision to examine in. [auto]")]
+AttnImplementation = Annotated[Word, option("NAME", "Attention backend: eager, sdpa ... [the library's choice]")]
+Seed = Annotated[Word, option("N", "Of random weights and tokens. [0]")]
+Timeout = Annotated[Word, option("SECONDS", "End the run after this time, report what is known, exit 2.")]
+Color = Annotated[Word, option("auto|always|never", "Colours on a terminal. [auto]")]
+Debug = Annotated[bool, switch("--debug", "Show the traceback of whatever ends the run.")]
+
+
+@contextmanager
+def tracebacks(wanted: bool) -> Iterator[None]:
+    """Show the traceback of what ends a command, where it was asked for."""
+    try:
+        yield
+    except Exception:
+        if wanted:
+            for line in traceback.format_exc().splitlines():
+                say(line)
+        raise

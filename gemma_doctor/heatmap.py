@@ -1,0 +1,270 @@
+"""A whole heatmap run: resolve the subject, find the text, read the rows, say what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from gemma_doctor import __version__, compat
+from gemma_doctor.capture.influence import influence
+from gemma_doctor.capture.model_facts import model_facts
+from gemma_doctor.capture.rows import Text, read_decode_steps, read_prefill
+from gemma_doctor.capture.runs import Run
+from gemma_doctor.capture.tokens import Tokens
+from gemma_doctor.charts.chart import Chart, Panel, shares
+from gemma_doctor.check import CouldNotLook
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.evidence import SLIDING, Bools, Floats32, Forward, Ints, KernelCall, ModelFacts
+from gemma_doctor.facts import version_of
+from gemma_doctor.loading import Patient, admit
+from gemma_doctor.oracle import causal, real_keys, sliding
+from gemma_doctor.settings import Progress, Settings
+from gemma_doctor.subject import resolve
+from gemma_doctor.view import View, heads, layers, positions
+
+# Without a prompt: so many windows of text (tokens, without a window), so that the last token lies well beyond one.
+WINDOWS, TOKENS = 2, 128
+# What no rounding explains of a row that should sum to 1.
+SURELY_BELOW = 1e-4
+# Rows x keys x heads x layers that are kept as float32: 400 MB.
+MOST_WEIGHTS = 100_000_000
+
+
+def heatmap(settings: Settings, view: View, progress: Progress) -> Chart:
+    """Read what the rows of one text read.
+
+    Args:
+        settings: subject, weights, prompt and the like, as for an examination.
+        view: what to show.
+        progress: called with one line of text now and then.
+
+    Raises:
+        DoctorError: the subject, a position, layer or head is not there; or the model fails on the text.
+    """
+    patient = admit(resolve(settings), settings, progress)
+    facts = model_facts(patient)
+    if not facts.causal:
+        raise DoctorError(f"{patient.subject.name} reads in both directions", "a heatmap shows what decoders read")
+    with patient.threads():
+        try:
+            return _Reading(patient, facts, settings, view, progress).chart()
+        except CouldNotLook as error:
+            raise DoctorError(f"{patient.subject.name}: {error}", "gemma-doctor check says what is wrong") from error
+
+
+ROWS = {
+    "decode": "decode steps (what generation uses)",
+    "prefill": "prefill (what scoring uses)",
+    "influence": "gradient of the top logit at the embedding's output",
+}
+
+
+class _Reading:
+    """One text, and what its rows read."""
+
+    def __init__(self, patient: Patient, facts: ModelFacts, settings: Settings, view: View, progress: Progress) -> None:
+        self.patient, self.facts, self.settings, self.view, self.progress = patient, facts, settings, view, progress
+        self.kinds = [layer.kind for layer in facts.layers]
+        self.layers = layers(view.layers, self.kinds)
+        self.tokens = Tokens(patient, settings.prompt, settings.seed)
+        self.limit = facts.loaded.max_positions
+        self.prompt = len(self.tokens.user) if self.tokens.user is not None else 0
+        self.rows = positions(view.pos, self.prompt or self._usual_length(), self.limit)
+        self.text = self._text()
+        self.shares_kv = any(layer.shares_kv_with is not None for layer in facts.layers)
+        self.notes: list[str] = []
+        for layer in self.layers:
+            heads(view.heads, facts.layers[layer].query_heads)  # refuses what is not there before anything runs
+
+    def _usual_length(self) -> int:
+        length = WINDOWS * self.patient.window if self.patient.window else TOKENS
+        return min(length, self.limit) if self.limit else length
+
+    def _text(self) -> Text:
+        count = sum(self.facts.layers[layer].query_heads for layer in self.layers)
+        if len(self.rows) * self.rows.stop * count > MOST_WEIGHTS:
+            raise DoctorError(
+                f"--pos {self.view.pos}: {len(self.rows):,} rows of {self.rows.stop:,} keys are too many",
+                "fewer rows, or fewer layers (--layers)",
+            )
+        ids = self.tokens.exact(self.rows.stop)
+        tokenizer, pads = self.patient.tokenizer, self.view.pads
+        pad = (tokenizer.pad_token_id if tokenizer is not None else None) or 0
+        return Text(torch.cat([torch.full((pads,), pad), ids])[None].to(self.patient.device), pads)
+
+    # --- the chart ---------------------------------------------------------------------------------------------------
+
+    def chart(self) -> Chart:
+        panels = (self._stack(),) if self.view.kind == "influence" else tuple(self._panels())
+        if not panels:
+            raise CouldNotLook("no row of these layers could be read")
+        return Chart(
+            kind=self.view.kind,
+            subject=self.patient.subject.name,
+            headline=self._headline(),
+            facts=self._facts(),
+            notes=(*self.patient.subject.remarks, *dict.fromkeys(self.notes)),
+            queries=np.array(self.rows),
+            keys=self.keys,
+            tokens=self._token_texts(),
+            panels=panels,
+            scale=self.view.scale,
+        )
+
+    @property
+    def keys(self) -> Ints:
+        return np.arange(-self.text.pads, self.rows.stop)
+
+    def _headline(self) -> str:
+        patient, published = self.patient, self.patient.subject.config.published
+        weights = "real weights" if patient.subject.weights == "real" else f"SKELETON ({patient.cut})"
+        parts = (published.family, f"{len(self.kinds)} layers", weights, patient.dtype, patient.backend, patient.device)
+        return ", ".join(parts)
+
+    def _facts(self) -> dict[str, str]:
+        filled = self.rows.stop - self.prompt
+        source = self.tokens.user_source if self.prompt >= self.rows.stop else self.tokens.source
+        if self.prompt and filled > 0:
+            source = f"{self.tokens.user_source} ({self.prompt} tokens), filled with {self.tokens.source}"
+        rows = ROWS["influence" if self.view.kind == "influence" else self.view.rows_at]
+        return {
+            "gemma-doctor": __version__,
+            "transformers": compat.release(),
+            "torch": str(version_of("torch")),
+            "seed": str(self.settings.seed),
+            "text": f"{self.rows.stop:,} tokens: {source}",
+            "rows": rows,
+        }
+
+    def _token_texts(self) -> tuple[str, ...]:
+        ids, tokenizer = self.text.ids[0].tolist(), self.patient.tokenizer
+        if tokenizer is None:
+            return tuple(f"id {one}" for one in ids)
+        return tuple(tokenizer.batch_decode([[one] for one in ids]))
+
+    # --- attention and masks -----------------------------------------------------------------------------------------
+
+    def _panels(self) -> Iterator[Panel]:
+        run = self._run()
+        by_layer: dict[int, list[tuple[Forward, KernelCall]]] = {layer: [] for layer in self.layers}
+        for forward in run.forwards:
+            for call in forward.calls:
+                if call.reading is not None:
+                    by_layer[call.layer].append((forward, call))
+        for layer, calls in by_layer.items():
+            if calls:
+                yield self._panel(layer, calls)
+            else:
+                self.notes.append(f"layer {layer} computes none of these rows, or they could not be read")
+
+    def _run(self) -> Run:
+        first, wanted = self.rows.start + self.text.pads, frozenset(self.layers)
+        self.progress(f"reading {len(self.rows)} of {self.rows.stop:,} positions in {len(wanted)} layers")
+        if self.view.rows_at == "prefill":
+            run = read_prefill(self.patient, self.text, first, wanted, self.shares_kv)
+        else:
+            run = read_decode_steps(self.patient, self.text, first, wanted)
+            if not self.rows.start:
+                self.notes.append("position 0 has no decode step: it was read as a prompt of one token")
+        if run.crash:
+            raise CouldNotLook(f"{run.crash.kind} after {run.crash.total:,} tokens: {run.crash.message}")
+        if run.recorder.unreadable:
+            self.notes.append(f"not all could be read: {run.recorder.unreadable}")
+        return run
+
+    def _panel(self, layer: int, calls: Sequence[tuple[Forward, KernelCall]]) -> Panel:
+        facts = self.facts.layers[layer]
+        shape = (facts.query_heads, len(self.rows), len(self.keys))
+        values = np.full(shape, np.nan, dtype=np.float32)
+        misplaced: tuple[tuple[int, int], ...] = ()
+        for forward, call in calls:
+            misplaced = self._fill(values, forward, call)
+        allowed = self._allowed(layer)
+        where = None
+        if self.view.kind == "attention":
+            read = ~np.isnan(values).all(axis=(0, 2))
+            where = shares(values[:, read], allowed[read], np.array(self.rows)[read], self.keys)
+            if where.total < 1 - SURELY_BELOW:
+                self.notes.append("rows that sum below 1: the kernel has a sink of its own")
+        labels, shown = _reduced(values, self.view)
+        return Panel(
+            layer=layer,
+            kind=facts.kind,
+            window=self._window(layer),
+            heads=labels,
+            values=shown,
+            allowed=allowed,
+            shares=where,
+            misplaced=misplaced,
+        )
+
+    def _fill(self, values: Floats32, forward: Forward, call: KernelCall) -> tuple[tuple[int, int], ...]:
+        """Put one call's rows into their places, each key where the token that it holds belongs."""
+        assert call.reading is not None
+        due = forward.first_key(call) + np.arange(call.key_shape[2])
+        held = due if call.key_positions is None else np.where(call.key_positions[0] >= 0, call.key_positions[0], due)
+        known = (held < values.shape[2]) & (due < forward.total)
+        rows = call.reading.queries - self.text.pads - self.rows.start
+        read = call.reading.weights[0]
+        if self.view.kind == "mask":
+            cells = forward.may_read(call)
+            if cells is None:
+                self.notes.append(f"layer {call.layer}: its mask has no cells to show")
+                return ()
+            own = call.reading.queries - forward.first_query(call)
+            read = np.broadcast_to(cells[0][:, own], read.shape)
+        values[:, rows[:, None], held[known]] = read[..., known]
+        pads = self.text.pads
+        return tuple((int(a) - pads, int(b) - pads) for a, b in zip(due[known], held[known], strict=True) if a != b)
+
+    def _window(self, layer: int) -> int | None:
+        return self.patient.window if self.kinds[layer] == SLIDING else None
+
+    def _allowed(self, layer: int) -> Bools:
+        window = self._window(layer)
+        rule = (sliding(window) if window else causal) & real_keys(self.text.real[0])
+        columns = np.arange(len(self.keys))
+        allowed: Bools = rule(np.array(self.rows)[:, None] + self.text.pads, columns[None, :])
+        return allowed
+
+    # --- influence ---------------------------------------------------------------------------------------------------
+
+    def _stack(self) -> Panel:
+        rows = range(self.rows.start + self.text.pads, self.rows.stop + self.text.pads)
+        self.progress(f"the derivative of {len(rows)} logits at {self.rows.stop:,} tokens")
+        norms = influence(self.patient.model, self.text.ids, self.text.mask, rows, self.shares_kv)
+        if any("per_layer" in name for name, _ in self.patient.model.named_parameters()):
+            self.notes.append("the path through per-layer embeddings is left out")
+        reach = np.array([self._first_reached(row) for row in self.rows])
+        queries = np.array(self.rows)[:, None]
+        largest = norms.max(axis=1, keepdims=True)
+        values = np.divide(norms, largest, out=np.zeros_like(norms), where=largest > 0)
+        return Panel(
+            layer=None,
+            kind="",
+            window=None,
+            heads=("gradient norm",),
+            values=np.where(self.keys <= queries, values, np.nan)[None].astype(np.float32),
+            allowed=(self.keys >= reach[:, None]) & (self.keys <= queries) & (self.keys >= 0),
+            reach=reach,
+        )
+
+    def _first_reached(self, row: int) -> int:
+        """First position that a query can depend on: each sliding layer looks W - 1 further back."""
+        if not self.patient.window or any(kind != SLIDING for kind in self.kinds):
+            return 0
+        return max(0, row - len(self.kinds) * (self.patient.window - 1))
+
+
+def _reduced(values: Floats32, view: View) -> tuple[tuple[str, ...], Floats32]:
+    """Labels and values of the heads to show."""
+    chosen = heads(view.heads, len(values))
+    if chosen is not None:
+        return tuple(map(str, chosen)), values[list(chosen)]
+    missing = np.isnan(values).all(axis=0, keepdims=True)
+    known = np.nan_to_num(values)
+    one = known.max(axis=0, keepdims=True) if view.heads == "max" else known.mean(axis=0, keepdims=True)
+    label = "all heads" if view.kind == "mask" and view.heads == "mean" else view.heads
+    return (label,), np.where(missing, np.nan, one).astype(np.float32)

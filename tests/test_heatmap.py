@@ -1,0 +1,160 @@
+"""Heatmaps of skeletons: what the chart says about what is known of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gemma_doctor import compat
+from gemma_doctor import heatmap as heatmap_module
+from gemma_doctor.charts.chart import Chart
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.evidence import SLIDING
+from gemma_doctor.faults import all_faults
+from gemma_doctor.heatmap import heatmap
+from gemma_doctor.loading import Patient
+from gemma_doctor.settings import Settings
+from gemma_doctor.view import View
+
+PatientOf = Callable[..., Patient]
+W = 512
+
+
+@pytest.fixture
+def chart_of(patient_of: PatientOf, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Chart]:
+    """Charts of cached skeletons."""
+
+    def made(preset: str = "gemma-3-270m", backend: str | None = None, prompt: str | None = None, **view: Any) -> Chart:
+        settings = Settings(subject=preset, weights="skeleton", attn_implementation=backend, prompt=prompt)
+        monkeypatch.setattr(heatmap_module, "admit", lambda *_args: patient_of(preset, backend))
+        return heatmap(settings, View(**view), lambda line: None)
+
+    return made
+
+
+@pytest.mark.parametrize("rows_at", ["decode", "prefill"])
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_sliding_layers_read_the_window_and_full_layers_everything(
+    chart_of: Callable[..., Chart], backend: str, rows_at: str
+) -> None:
+    chart = chart_of(backend=backend, pos="600", rows_at=rows_at)
+    assert len(chart.panels) == 6
+    for panel in chart.panels:
+        read = np.flatnonzero(np.nan_to_num(panel.values[0, 0]) > 0)
+        first = 600 - W + 1 if panel.kind == SLIDING else 0
+        assert read.tolist() == list(range(first, 601))
+        assert panel.allowed[0].tolist() == [first <= key <= 600 for key in range(601)]
+        assert panel.shares is not None
+        assert panel.shares.beyond == 0
+        assert panel.shares.inside == pytest.approx(1, abs=1e-5)
+        assert panel.misplaced == ()
+
+
+def test_decode_steps_and_prefill_agree(chart_of: Callable[..., Chart]) -> None:
+    decode, prefill = (chart_of(pos="598:601", rows_at=rows_at) for rows_at in ("decode", "prefill"))
+    for one, other in zip(decode.panels, prefill.panels, strict=True):
+        assert one.values.shape == other.values.shape == (1, 3, 601)
+        assert np.abs(np.nan_to_num(one.values) - np.nan_to_num(other.values)).max() < 1e-5
+
+
+def test_position_0_and_a_slice_from_it(chart_of: Callable[..., Chart]) -> None:
+    (panel, *_) = chart_of(pos="0").panels
+    assert panel.values.tolist() == [[[1.0]]]
+    (panel, *_) = chart_of(pos=":4").panels
+    assert np.isnan(panel.values[0]).tolist() == np.triu(np.ones((4, 4), bool), 1).tolist()
+
+
+def test_pads_are_negative_positions_and_not_read(chart_of: Callable[..., Chart]) -> None:
+    chart = chart_of(pos="30", pads=5)
+    assert chart.keys.tolist() == list(range(-5, 31))
+    for panel in chart.panels:
+        assert panel.shares is not None
+        assert panel.shares.beyond == 0
+        assert not panel.allowed[:, :5].any()
+        assert (np.nan_to_num(panel.values)[0, 0] > 0).tolist() == [False] * 5 + [True] * 31
+
+
+def test_heads(chart_of: Callable[..., Chart]) -> None:
+    every, mean, most, two = (
+        chart_of(pos="40", layers="0", heads=heads).panels[0] for heads in ("all", "mean", "max", "1,3")
+    )
+    assert every.heads == ("0", "1", "2", "3")
+    assert np.allclose(mean.values, every.values.mean(axis=0, keepdims=True))
+    assert np.array_equal(most.values, every.values.max(axis=0, keepdims=True))
+    assert np.array_equal(two.values, every.values[[1, 3]])
+    assert every.shares == mean.shares == two.shares
+
+
+def test_masks_are_those_of_the_kernel(chart_of: Callable[..., Chart]) -> None:
+    for panel in chart_of(pos="600", kind="mask", rows_at="prefill").panels:
+        assert panel.shares is None
+        assert (panel.values[0, 0] == panel.allowed[0]).all()
+
+
+def test_influence_stays_within_reach(chart_of: Callable[..., Chart]) -> None:
+    """Two sliding layers of W = 4,096 cannot reach back further than 2 (W - 1): here all; a wrong future never."""
+    (panel,) = chart_of(pos="50:53", kind="influence").panels
+    assert panel.reach is not None
+    assert panel.values.shape == (1, 3, 53)
+    assert panel.values[0, 0, :51].max() == 1
+    assert np.isnan(panel.values[0, 0, 51:]).all()
+    assert (panel.values[0, 2] > 0).sum() > 40
+
+
+def test_influence_of_sliding_layers_alone_ends_where_the_pattern_says(
+    chart_of: Callable[..., Chart], patient_of: PatientOf
+) -> None:
+    patient = patient_of("mistral-7b-v0.1", None)
+    config = compat.text_config(patient.model)
+    with _window(patient, 16):
+        (panel,) = chart_of("mistral-7b-v0.1", pos="100", kind="influence").panels
+    reach = 100 - config.num_hidden_layers * 15
+    assert panel.reach is not None
+    assert panel.reach.tolist() == [reach]
+    assert np.flatnonzero(panel.values[0, 0]).min() == reach
+
+
+@contextlib.contextmanager
+def _window(patient: Patient, window: int) -> Iterator[None]:
+    config, before = compat.text_config(patient.model), patient.window
+    config.sliding_window = patient.window = window
+    try:
+        yield
+    finally:
+        config.sliding_window = patient.window = before
+
+
+def test_a_prompt_is_filled_and_the_chart_says_so(chart_of: Callable[..., Chart]) -> None:
+    assert "filled" in chart_of(prompt="some words here", pos="50").facts["text"]
+    assert "filled" not in chart_of(prompt="some words here", pos="-1").facts["text"]
+    with pytest.raises(DoctorError, match="no such position"):
+        chart_of(prompt="some words here", pos="-50")
+
+
+def test_a_sick_model_shows_what_it_reads(chart_of: Callable[..., Chart], patient_of: PatientOf) -> None:
+    """A config whose window was halved after loading: half of the window is not read."""
+    with all_faults()["window-halved"].inject(patient_of("gemma-3-270m", "eager")):
+        chart = chart_of(backend="eager", pos="600", layers="0", rows_at="prefill")
+    (panel,) = chart.panels
+    assert np.flatnonzero(np.nan_to_num(panel.values[0, 0])).min() == 600 - W // 2 + 1
+    assert panel.allowed[0].sum() == W
+
+
+def test_shared_layers_and_odd_families(chart_of: Callable[..., Chart]) -> None:
+    for rows_at in ("decode", "prefill"):
+        chart = chart_of("gemma-4-E2B-it", pos="40:43", rows_at=rows_at)
+        assert len(chart.panels) == 10
+        assert all(not np.isnan(panel.values[0, :, :41]).any() for panel in chart.panels)
+    sinks = chart_of("gpt-oss-20b", pos="40")
+    assert any("sink" in note for note in sinks.notes)
+
+
+def test_too_much_is_refused_before_anything_runs(chart_of: Callable[..., Chart]) -> None:
+    with pytest.raises(DoctorError, match="too many"):
+        chart_of(pos="0:20000")
+    with pytest.raises(DoctorError, match="no such position"):
+        chart_of(pos="32768")
