@@ -1,0 +1,132 @@
+"""Whether a subject's key-value cache fits: its configuration, a ladder of contexts, weights and memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gemma_doctor import published
+from gemma_doctor.budget import Budget, budget
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.evidence import ConfigFacts, DeviceMemory
+from gemma_doctor.oracle import ITEM_BYTES, kv_layers
+from gemma_doctor.subject import SAFETENSORS, Subject
+
+LONGEST = 1_000_000
+LADDER = (8_192, 32_768, 131_072)
+USUAL_DTYPE = "bfloat16"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the cache of one subject takes.
+
+    Attributes:
+        subject: its name, as given.
+        facts: what was computed from.
+        ladder: budgets of growing context; the last is the one that was asked for.
+        weights: bytes of the weights as they are stored, None if they are not counted.
+        memory: what there is; None if nobody says.
+        notes: what a reader must know.
+    """
+
+    subject: str
+    facts: ConfigFacts
+    ladder: tuple[Budget, ...]
+    weights: int | None
+    memory: DeviceMemory | None
+    notes: tuple[str, ...]
+
+    @property
+    def asked(self) -> Budget:
+        return self.ladder[-1]
+
+    def fits(self, one: Budget) -> bool | None:
+        """The cache and the weights, as far as they are counted, fit into memory. None if its size is not known."""
+        return None if self.memory is None else one.bytes + (self.weights or 0) <= self.memory.total
+
+
+def plan(subject: Subject, context: int | None, batch: int, dtype: str | None, memory: DeviceMemory | None) -> Plan:
+    """Compute a subject's budgets.
+
+    Args:
+        subject: resolved.
+        context: tokens per row, 1 to LONGEST; None for as many as the model has positions.
+        batch: rows.
+        dtype: of keys and values; None for the published one.
+        memory: of the device.
+
+    Raises:
+        DoctorError: what the cache takes cannot be computed.
+    """
+    facts = complete_facts(subject)
+    if not facts.causal:
+        raise DoctorError(
+            f"{subject.name} is bidirectional: it does not generate and keeps no cache", "nothing to plan"
+        )
+    asked = context or min(facts.max_positions or LONGEST, LONGEST)
+    contexts = sorted({rung for rung in (*LADDER, facts.max_positions or asked) if rung < asked} | {asked})
+    weights, uncounted = _weights(subject.folder)
+    notes = [*subject.remarks, uncounted]
+    if facts.max_positions is not None and asked > facts.max_positions:
+        notes.append(f"{asked:,} tokens are beyond the {facts.max_positions:,} positions of the model")
+    dtype = dtype or published_dtype(subject.published)
+    try:
+        ladder = tuple(budget(facts, rung, batch, dtype) for rung in contexts)
+    except ValueError as error:
+        raise DoctorError(f"{subject.name}: {error}", "gemma-doctor presets lists models that can be planned") from None
+    return Plan(subject.name, facts, ladder, weights, memory, tuple(filter(None, notes)))
+
+
+def complete_facts(subject: Subject) -> ConfigFacts:
+    """The published configuration; where it leaves something to the class, that of the class (imports transformers).
+
+    Raises:
+        DoctorError: the installed transformers does not know the family, or refuses the configuration.
+    """
+    facts = subject.config.published
+    try:
+        kv_layers(facts)
+    except ValueError:
+        return _class_facts(subject)
+    return facts if facts.max_positions is not None else _class_facts(subject)
+
+
+def _class_facts(subject: Subject) -> ConfigFacts:
+    from gemma_doctor import skeleton
+
+    with skeleton.building(subject):
+        return class_facts(skeleton.text_config(subject.published))
+
+
+def class_facts(config: Any) -> ConfigFacts:
+    """What a text part's config object says, with what its modules derive from it."""
+    from gemma_doctor import compat
+
+    facts = published.read(config.to_dict(), "loaded config")
+    kv_heads = compat.base_value(config, "num_key_value_heads") or facts.heads
+    return replace(facts, layer_kinds=compat.layer_kinds(config), head_dim=compat.head_dim(config), kv_heads=kv_heads)
+
+
+def published_dtype(mapping: Mapping[str, Any]) -> str:
+    """The dtype that a published configuration names, bfloat16 if it names none that a cache can have."""
+    text, _ = published.text_part(mapping)
+    named = (part.get(key) for part in (text, mapping) for key in ("dtype", "torch_dtype"))
+    return next((name for name in named if isinstance(name, str) and name in ITEM_BYTES), USUAL_DTYPE)
+
+
+def _weights(folder: Path | None) -> tuple[int | None, str]:
+    """Bytes of the weights that lie in a folder, or why they are not counted."""
+    whole, index = (folder / name if folder else None for name in SAFETENSORS)
+    try:
+        if whole is not None and whole.is_file():
+            return whole.stat().st_size, ""
+        if index is not None and index.is_file():
+            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            return sum((index.parent / shard).stat().st_size for shard in shards), ""
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None, "weights not counted: some of their files are missing or damaged"
+    return None, "weights not counted: there are none on this machine"

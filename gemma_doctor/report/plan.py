@@ -1,0 +1,125 @@
+"""A plan of the key-value cache, as tables for people or one JSON document.
+
+The document, the same bytes for the same subject, options and memory:
+    subject, family, dtype, batch; context: the one asked for; positions: of the model, or null;
+    kinds: at that context, one per group of alike layers: kind, window (or null), kv_heads, head_dim, shares (they keep
+        nothing of their own), layers, keys (needed per layer and row), bytes_per_token (all layers, one row), bytes and
+        bytes_without_window (whole batch);
+    contexts: growing, the last is the one asked for: context, bytes, bytes_without_window, fits (true, false or null);
+    weights: bytes as stored, or null; memory: null, or device ("cpu", "cuda:0", "--memory") and total in bytes;
+    fits: the cache and the weights, as far as they are counted, at the context asked for; notes: sentences.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gemma_doctor.finding import counted
+from gemma_doctor.oracle import size_in_words
+from gemma_doctor.report.escape import escape
+
+if TYPE_CHECKING:
+    from gemma_doctor.budget import Budget, KindBudget
+    from gemma_doctor.plan import Plan
+
+KINDS_HEAD = ("layer kind", "layers", "numbers per key", "keys needed", "bytes/token", "cache", "without the window")
+CONTEXTS_HEAD = ("context", "cache", "without the window", "fits")
+FITS = {True: "yes", False: "NO", None: "not known"}
+MEMORY = {"--memory": "--memory", "cpu": "RAM of this machine", "cuda:0": "first GPU of this machine"}
+COUNTED = (
+    "A sliding layer needs W keys at a step: W-1 that it kept, and the new token's own.",
+    "Activations, and what the runtime itself takes, come on top.",
+)
+
+
+def text(plan: Plan) -> str:
+    """Tables, and a last line that says whether it fits."""
+    asked, facts = plan.asked, plan.facts
+    positions = "" if facts.max_positions is None else f", {facts.max_positions:,} positions"
+    model = f"{escape(facts.family)}, {counted(facts.layers or 0, 'layer')}{positions}"
+    contexts = [
+        (f"{one.context:,}", size_in_words(one.bytes), size_in_words(one.bytes_without_window), FITS[plan.fits(one)])
+        for one in plan.ladder
+    ]
+    lines = [
+        f"{escape(plan.subject)}: {model}; keys and values in {asked.dtype}, batch of {asked.batch:,}",
+        "",
+        f"at {asked.context:,} tokens:",
+        *_columns(KINDS_HEAD, [*map(_kind, asked.kinds), _total(asked)]),
+        "",
+        *_columns(CONTEXTS_HEAD, contexts),
+        "",
+        *(f"note: {escape(note)}" for note in plan.notes),
+        *COUNTED,
+        _verdict(plan),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(kind: KindBudget) -> tuple[str, ...]:
+    layer = kind.layer
+    name = layer.kind if layer.window is None else f"{layer.kind}, W={layer.window:,}"
+    numbers = "another layer's" if layer.shares else f"2 x {layer.kv_heads} x {layer.head_dim}"
+    sizes = size_in_words(kind.bytes), size_in_words(kind.bytes_without_window)
+    return name, f"{kind.layers}", numbers, f"{kind.keys:,}", f"{kind.bytes_per_token:,}", *sizes
+
+
+def _total(one: Budget) -> tuple[str, ...]:
+    layers, per_token = sum(kind.layers for kind in one.kinds), sum(kind.bytes_per_token for kind in one.kinds)
+    sizes = size_in_words(one.bytes), size_in_words(one.bytes_without_window)
+    return "total", f"{layers}", "", "", f"{per_token:,}", *sizes
+
+
+def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Two spaces apart, figures to the right under their heads; the first column to the left."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  ".join(
+            [f"{row[0]:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in (head, *rows)
+    ]
+
+
+def _verdict(plan: Plan) -> str:
+    cache, at = size_in_words(plan.asked.bytes), f"at {plan.asked.context:,} tokens"
+    needed = f"{cache} {at} (cache alone)"
+    if plan.weights is not None:
+        both = size_in_words(plan.asked.bytes + plan.weights)
+        needed = f"{both} {at} ({cache} of cache, {size_in_words(plan.weights)} of weights)"
+    if plan.memory is None:
+        return f"needs {needed}; this machine does not say how much memory it has: --memory SIZE"
+    fits = "fits" if plan.fits(plan.asked) else "DOES NOT FIT"
+    return f"{fits}: {needed}, in {size_in_words(plan.memory.total)} ({MEMORY[plan.memory.device]})"
+
+
+def document(plan: Plan) -> str:
+    """JSON, pure ASCII, ending in a newline."""
+    asked, memory = plan.asked, plan.memory
+    kinds = [asdict(kind) for kind in asked.kinds]
+    content = {
+        "subject": plan.subject,
+        "family": plan.facts.family,
+        "dtype": asked.dtype,
+        "batch": asked.batch,
+        "context": asked.context,
+        "positions": plan.facts.max_positions,
+        "kinds": [{**kind.pop("layer"), **kind} for kind in kinds],
+        "contexts": [
+            {
+                "context": one.context,
+                "bytes": one.bytes,
+                "bytes_without_window": one.bytes_without_window,
+                "fits": plan.fits(one),
+            }
+            for one in plan.ladder
+        ],
+        "weights": plan.weights,
+        "memory": None if memory is None else {"device": memory.device, "total": memory.total},
+        "fits": plan.fits(asked),
+        "notes": plan.notes,
+    }
+    return json.dumps(content, indent=2) + "\n"
