@@ -16,6 +16,17 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+def ranges(numbers: Sequence[int]) -> list[str]:
+    """Ascending numbers as ranges: (0, 1, 2, 4) gives "0-2", "4"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+
+
 class Severity(enum.IntEnum):
     """How bad a finding is. Ordered, so that ``--fail-on`` is a comparison."""
 

@@ -16,7 +16,18 @@ from gemma_doctor.capture.tokens import Tokens
 from gemma_doctor.charts.chart import Chart, Panel, shares
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.errors import DoctorError
-from gemma_doctor.evidence import SLIDING, Bools, Floats32, Forward, Ints, KernelCall, ModelFacts
+from gemma_doctor.evidence import (
+    EMPTY_SLOT,
+    FOREIGN,
+    SLIDING,
+    UNRECOGNISED,
+    Bools,
+    Floats32,
+    Forward,
+    Ints,
+    KernelCall,
+    ModelFacts,
+)
 from gemma_doctor.facts import version_of
 from gemma_doctor.loading import Patient, admit
 from gemma_doctor.oracle import causal, real_keys, sliding
@@ -178,7 +189,7 @@ class _Reading:
         facts = self.facts.layers[layer]
         shape = (facts.query_heads, len(self.rows), len(self.keys))
         values = np.full(shape, np.nan, dtype=np.float32)
-        misplaced: tuple[tuple[int, int], ...] = ()
+        misplaced: tuple[tuple[int, int | None], ...] = ()
         for forward, call in calls:
             misplaced = self._fill(values, forward, call)
         allowed = self._allowed(layer)
@@ -200,12 +211,13 @@ class _Reading:
             misplaced=misplaced,
         )
 
-    def _fill(self, values: Floats32, forward: Forward, call: KernelCall) -> tuple[tuple[int, int], ...]:
+    def _fill(self, values: Floats32, forward: Forward, call: KernelCall) -> tuple[tuple[int, int | None], ...]:
         """Put one call's rows into their places, each key where the token that it holds belongs."""
         assert call.reading is not None
         due = forward.first_key(call) + np.arange(call.key_shape[2])
-        held = due if call.key_positions is None else np.where(call.key_positions[0] >= 0, call.key_positions[0], due)
-        known = (held < values.shape[2]) & (due < forward.total)
+        held = due if call.key_positions is None else call.key_positions[0]
+        place = np.where(held >= 0, held, due)
+        known = (place < values.shape[2]) & (due < forward.total)
         rows = call.reading.queries - self.text.pads - self.rows.start
         read = call.reading.weights[0]
         if self.view.kind == "mask":
@@ -215,9 +227,15 @@ class _Reading:
                 return ()
             own = call.reading.queries - forward.first_query(call)
             read = np.broadcast_to(cells[0][:, own], read.shape)
-        values[:, rows[:, None], held[known]] = read[..., known]
-        pads = self.text.pads
-        return tuple((int(a) - pads, int(b) - pads) for a, b in zip(due[known], held[known], strict=True) if a != b)
+        values[:, rows[:, None], place[known]] = read[..., known]
+        return self._misplaced(due[known], held[known])
+
+    def _misplaced(self, due: Ints, held: Ints) -> tuple[tuple[int, int | None], ...]:
+        lost = set(due.tolist()) - set(held.tolist())
+        pads, pairs = self.text.pads, zip(due.tolist(), held.tolist(), strict=True)
+        if not lost or np.isin(held, (UNRECOGNISED, FOREIGN)).any():
+            return ()
+        return tuple((a - pads, None if b == EMPTY_SLOT else b - pads) for a, b in pairs if a != b)
 
     def _window(self, layer: int) -> int | None:
         return self.patient.window if self.kinds[layer] == SLIDING else None

@@ -143,4 +143,4 @@ def key_missing(one: Chart, index: int) -> Chart:
 
 def misplaced(one: Chart, index: int) -> Chart:
     """The chart with a layer whose cache holds tokens in the wrong slots."""
-    return with_panel(one, index, misplaced=((5, 4), (6, 5), (7, -1), (8, -2), (9, 3), (10, 2)))
+    return with_panel(one, index, misplaced=((5, 4), (6, 5), (7, 1), (8, None), (9, 3), (10, 2)))

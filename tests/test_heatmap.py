@@ -158,3 +158,29 @@ def test_too_much_is_refused_before_anything_runs(chart_of: Callable[..., Chart]
         chart_of(pos="0:20000")
     with pytest.raises(DoctorError, match="no such position"):
         chart_of(pos="32768")
+
+
+@pytest.mark.skipif(bool(compat.why_no_cache_layers()), reason="no layer objects")
+@pytest.mark.parametrize(
+    ("order", "misplaced"),
+    [
+        ([*range(5, W), *range(5)], ()),  # the order of keys does no harm
+        ([0, 1, 2, 7, *range(4, W)], ((92, 96),)),  # token 92 was evicted, and 96 put in its place as well
+    ],
+)
+def test_keys_that_a_cache_hands_over_are_shown_where_they_belong(
+    chart_of: Callable[..., Chart], monkeypatch: pytest.MonkeyPatch, order: list[int], misplaced: tuple[Any, ...]
+) -> None:
+    from transformers import cache_utils
+
+    update = cache_utils.DynamicSlidingWindowLayer.update
+
+    def disordered(self: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        held = update(self, keys, *args, **kwargs)
+        return tuple(one[:, :, order] for one in held) if keys.shape[2] == 1 else held
+
+    monkeypatch.setattr(cache_utils.DynamicSlidingWindowLayer, "update", disordered)
+    (panel,) = chart_of(pos="600", layers="0").panels
+    assert panel.misplaced == misplaced
+    read = np.flatnonzero(np.nan_to_num(panel.values[0, 0]) > 0).tolist()
+    assert read == [key for key in range(600 - W + 1, 601) if not misplaced or key != 92]

@@ -16,7 +16,7 @@ from gemma_doctor.capture.keys import KeyBook
 from gemma_doctor.capture.model_facts import attention_modules
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.errors import DoctorError
-from gemma_doctor.evidence import EMPTY_SLOT, UNRECOGNISED, Floats32, Forward, KernelCall
+from gemma_doctor.evidence import EMPTY_SLOT, FOREIGN, UNRECOGNISED, Floats32, Forward, KernelCall
 from gemma_doctor.loading import Patient
 
 PatientOf = Callable[..., Patient]
@@ -196,7 +196,7 @@ def test_a_key_book_names_what_it_knows_and_nothing_else() -> None:
     held = torch.cat([held, torch.zeros(1, 2, 1, 16), torch.randn(1, 2, 1, 16, generator=generator)], dim=2)
     recognised = book.recognise(0, held, 12)
     assert recognised is not None
-    assert recognised.tolist() == [[12, 13, 5, 15, EMPTY_SLOT, UNRECOGNISED]]
+    assert recognised.tolist() == [[12, 13, 5, 15, EMPTY_SLOT, FOREIGN]]
 
 
 def test_a_key_book_forgets_what_is_fed_anew() -> None:
@@ -207,7 +207,15 @@ def test_a_key_book_forgets_what_is_fed_anew() -> None:
     book.store(0, new[:, :, 4:], 4)
     recognised = book.recognise(0, old, 0)
     assert recognised is not None
-    assert recognised.tolist() == [[0, 1, 2, 3] + [UNRECOGNISED] * 4]
+    assert recognised.tolist() == [[0, 1, 2, 3] + [FOREIGN] * 4]
+
+
+def test_a_key_book_that_missed_tokens_says_nothing() -> None:
+    keys = torch.randn(1, 1, 4, 16, generator=torch.Generator().manual_seed(1))
+    book = KeyBook()
+    book.store(0, keys, 0)
+    book.store(0, keys, 6)
+    assert book.recognise(0, keys, 0) is None
 
 
 def test_keys_that_are_all_the_same_are_taken_for_what_they_should_be() -> None:
@@ -215,6 +223,6 @@ def test_keys_that_are_all_the_same_are_taken_for_what_they_should_be() -> None:
     keys = torch.ones(1, 1, 6, 16)
     book = KeyBook()
     book.store(0, keys, 0)
-    recognised = book.recognise(0, keys[:, :, :3], 2)
+    recognised = book.recognise(0, keys[:, :, :5], 2)
     assert recognised is not None
-    assert recognised.tolist() == [[2, 3, 4]]
+    assert recognised.tolist() == [[2, 3, 4, 5, UNRECOGNISED]]  # six were stored

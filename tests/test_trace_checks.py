@@ -17,6 +17,7 @@ from gemma_doctor.checks.positions.position_ids import position_ids
 from gemma_doctor.checks.tokens.padding_side import padding_side
 from gemma_doctor.evidence import (
     EMPTY_SLOT,
+    FOREIGN,
     UNRECOGNISED,
     Crash,
     Generation,
@@ -288,10 +289,23 @@ def keys_at_the_edge(positions: list[int]) -> Trace:
 def test_a_stale_key_and_an_empty_slot_are_recognised(first: int) -> None:
     (finding,) = run_check(past_key_length, trace=keys_at_the_edge([first, 1, 2, 3, 4, 5, 6, 7])).findings
     assert finding.title == "the cache hands over other keys than those of the window"
-    assert "oldest is token 1" in finding.observed
+    assert finding.observed == "7 keys of the window, the oldest is token 1; lacks 0"
     assert "oldest is token 0" in finding.expected
     assert finding.strip is not None
     assert (finding.strip.expected, finding.strip.observed) == ("########", "!#######")
+
+
+def test_wrong_keys_are_named_with_the_tokens_that_are_there() -> None:
+    """At total length 8 of W = 8, tokens 3 and 4 were evicted and 9 and 10 were put in their places."""
+    (finding,) = run_check(past_key_length, trace=keys_at_the_edge([0, 1, 2, 9, 10, 5, 6, 7])).findings
+    assert finding.observed == "6 keys of the window, the oldest is token 0; lacks 3-4, holds 9-10 instead"
+
+
+def test_keys_of_another_run_are_named() -> None:
+    (finding,) = run_check(past_key_length, trace=keys_at_the_edge([0, 1, FOREIGN, 3, FOREIGN, 5, 6, 7])).findings
+    assert finding.title == "the cache hands over keys that this run never stored"
+    assert finding.observed == "2 of 8 keys, first in the place of token 2"
+    assert run_check(past_key_length, trace=keys_at_the_edge([FOREIGN] * 6 + [6, 7])).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from gemma_doctor.check import check, nothing_there
-from gemma_doctor.evidence import EMPTY_SLOT, SLIDING, UNRECOGNISED, CacheLayer, Forward, KernelCall, Pass, Trace
-from gemma_doctor.finding import Examined, Finding, Severity, Sighting, Strip
+from gemma_doctor.evidence import FOREIGN, SLIDING, UNRECOGNISED, CacheLayer, Forward, KernelCall, Pass, Trace
+from gemma_doctor.finding import Examined, Finding, Severity, Sighting, Strip, ranges
 
 LENGTH = "a cache layer reports a wrong length"
 MISSING = "the cache holds fewer keys than the window needs"
 HANDED = "the kernel receives fewer keys than the query should read"
 OTHERS = "the cache hands over other keys than those of the window"
+STALE = "the cache hands over keys that this run never stored"
+FEW = 3
 
 
 @check(decides_before="positions")
@@ -84,13 +88,25 @@ def _faults(trace: Trace, one: Pass, forward: Forward) -> Iterator[_Fault]:
         needed = _needed(trace, one, forward.total, call.layer)
         if forward.is_decode_step and call.key_shape[2] < needed:
             yield _Fault(HANDED, call.layer, f"{call.key_shape[2]} keys", f"{needed} keys")
-        read, expected = _handed_over(call), set(range(forward.total - needed, forward.total))
-        if read is not None and expected - read:
-            more = {"strip": _strip(call.layer, read, expected), "known": _known(one, forward, call, expected - read)}
-            observed = f"{len(read & expected)} keys of the window, the oldest is token {min(read, default=-1)}"
-            yield _Fault(
-                OTHERS, call.layer, observed, f"{len(expected)} keys, the oldest is token {min(expected)}", more
-            )
+        yield from _others(one, forward, call, set(range(forward.total - needed, forward.total)))
+
+
+def _others(one: Pass, forward: Forward, call: KernelCall, due: set[int]) -> Iterator[_Fault]:
+    """What the keys that a call received are of, against the tokens that should be among them."""
+    if call.key_positions is None:
+        return
+    columns = call.key_positions[0]
+    foreign, known = np.flatnonzero(columns == FOREIGN), set(columns[columns >= 0].tolist())
+    if len(foreign) and len(known) >= len(foreign):  # else keys are not stored as they are read: nothing can be told
+        observed = f"{len(foreign)} of {len(columns)} keys, first in the place of token "
+        observed += str(forward.first_key(call) + int(foreign[0]))
+        yield _Fault(STALE, call.layer, observed, "the keys of tokens that were handed to the cache")
+    elif not np.isin(columns, (UNRECOGNISED, FOREIGN)).any() and due - known:
+        lost, instead = (", ".join(ranges(sorted(some))[:FEW]) for some in (due - known, known - due))
+        observed = f"{len(known & due)} keys of the window, the oldest is token {min(known, default=-1)}; lacks {lost}"
+        observed += f", holds {instead} instead" if instead else ""
+        more = {"strip": _strip(call.layer, known, due), "known": _known(one, forward, call, due - known)}
+        yield _Fault(OTHERS, call.layer, observed, f"{len(due)} keys, the oldest is token {min(due)}", more)
 
 
 def _needed(trace: Trace, one: Pass, total: int, layer: int) -> int:
@@ -107,14 +123,6 @@ def _stored(trace: Trace, one: Pass, forward: Forward, layer: CacheLayer) -> Ite
         needed = _needed(trace, one, forward.total, layer.layer)  # ... which needs a slot where there are slots
     if layer.stored < needed:
         yield _Fault(MISSING, layer.layer, f"{layer.stored} keys stored", f"at least {needed}")
-
-
-def _handed_over(call: KernelCall) -> set[int] | None:
-    """Tokens whose keys the kernel received, masked or not; None where they were not all recognised."""
-    if call.key_positions is None:
-        return None
-    columns = call.key_positions[0]
-    return None if (columns == UNRECOGNISED).any() else set(columns[columns != EMPTY_SLOT].tolist())
 
 
 def _known(one: Pass, forward: Forward, call: KernelCall, missing: set[int]) -> str:

@@ -93,6 +93,8 @@ class Collector:
 
     def lengths(self) -> dict[str, object]:
         """What was run, for the report's headline."""
+        if not self.passes.done:
+            return {}
         facts: dict[str, object] = {
             "window": self.patient.window,
             "reduced_window": self.patient.reduced_window,

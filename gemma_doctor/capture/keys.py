@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from gemma_doctor.evidence import EMPTY_SLOT, UNRECOGNISED, Ints, frozen
+from gemma_doctor.evidence import EMPTY_SLOT, FOREIGN, UNRECOGNISED, Ints, frozen
 
 # Distance below which two key vectors are the same key, relative to their typical length. A key that was stored and
 # handed over again is the same but for the rounding of what stores it; the same token one position on is turned by one
@@ -31,10 +31,10 @@ class KeyBook:
         Args:
             keys: as handed to the cache, shape (b, kv heads, tokens, head_dim); of the batch's first row.
         """
-        new, known = _projected(keys), self._known.get(layer)
-        if known is None and start:
-            return  # tokens before these were not seen
-        self._known[layer] = new if known is None else torch.cat([known[:start], new])
+        new = _projected(keys)
+        known = self._known.pop(layer, new[:0])
+        if start <= len(known):  # else tokens between were not seen, and nothing can be told any more
+            self._known[layer] = torch.cat([known[:start], new])
 
     def recognise(self, layer: int, keys: torch.Tensor, first: int) -> Ints | None:
         """The token of each key column.
@@ -45,8 +45,8 @@ class KeyBook:
                 same token has the same key everywhere in layers without rotation.
 
         Returns:
-            Shape (1, k); UNRECOGNISED where no key that was stored is near, or several are; EMPTY_SLOT where nothing
-            was written (all zeros). None for layers that stored none.
+            Shape (1, k); FOREIGN where no key that was stored is near, UNRECOGNISED where several are, EMPTY_SLOT
+            where nothing was written (all zeros). None for layers that stored none.
         """
         if layer not in self._known:
             return None
@@ -60,7 +60,9 @@ class KeyBook:
         lost = position == UNRECOGNISED
         if lost.any():
             same = torch.cdist(held[lost], known) <= near
-            position[lost] = torch.where(same.sum(dim=1) == 1, same.int().argmax(dim=1), UNRECOGNISED)
+            count = same.sum(dim=1)
+            position[lost] = torch.where(count == 1, same.int().argmax(dim=1), UNRECOGNISED)
+            position[lost] = torch.where(count == 0, FOREIGN, position[lost])
         return frozen(position.cpu().numpy().astype(np.int64)[None])
 
 

@@ -45,8 +45,9 @@ class Panel:
             even handed the key (a cache has dropped it, or it lies in the future).
         allowed: what a query should be able to read, from the oracle, shape (queries, keys).
         shares: attention only, else None.
-        misplaced: keys that the kernel received in another place than they should have: (where it should be, token
-            that is there), for the last shown query. Empty when all is well.
+        misplaced: keys that the kernel received instead of those that it should have, for the last shown query: (token
+            whose place it is, token that is there, or None for an empty slot). Empty when all is well; the order of
+            keys does no harm.
         reach: influence only: the first key that the pattern of layers lets the query depend on at all, per query,
             shape (queries,); else None.
     """
@@ -58,7 +59,7 @@ class Panel:
     values: Floats32
     allowed: Bools
     shares: Shares | None = None
-    misplaced: tuple[tuple[int, int], ...] = ()
+    misplaced: tuple[tuple[int, int | None], ...] = ()
     reach: Ints | None = None
 
     @property

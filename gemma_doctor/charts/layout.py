@@ -9,7 +9,7 @@ import numpy as np
 
 from gemma_doctor.charts.chart import Chart, Panel, binned
 from gemma_doctor.charts.labels import percent, spans
-from gemma_doctor.evidence import EMPTY_SLOT, UNRECOGNISED, Bools, Floats32
+from gemma_doctor.evidence import Bools, Floats32
 from gemma_doctor.finding import counted
 
 LOWEST = 1e-5  # weights below this share of a row look alike on the log scale
@@ -165,5 +165,5 @@ def _misplaced(panel: Panel) -> str:
     return ", ".join(told) + (f", and {counted(rest, 'more slot')} are wrong" if rest > 0 else "")
 
 
-def _held(token: int) -> str:
-    return {UNRECOGNISED: "a key of no known token", EMPTY_SLOT: "nothing"}.get(token, f"token {token:,}")
+def _held(token: int | None) -> str:
+    return "nothing" if token is None else f"token {token:,}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gemma_doctor.evidence.arrays import (
     EMPTY_SLOT,
+    FOREIGN,
     FULL,
     SLIDING,
     UNRECOGNISED,
@@ -51,6 +52,7 @@ from gemma_doctor.evidence.running import (
 
 __all__ = [
     "EMPTY_SLOT",
+    "FOREIGN",
     "FULL",
     "SLIDING",
     "UNRECOGNISED",

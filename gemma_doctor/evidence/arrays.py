@@ -17,7 +17,8 @@ SLIDING = "sliding_attention"
 FULL = "full_attention"
 
 # Instead of the position of a key's token:
-UNRECOGNISED = -1  # its vector is near none of the reference route's
+UNRECOGNISED = -1  # its vector is near those of several tokens
+FOREIGN = -3  # its vector is near none that this run handed to the cache
 EMPTY_SLOT = -2  # nothing was ever written there
 
 

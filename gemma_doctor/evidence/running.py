@@ -59,8 +59,8 @@ class KernelCall:
         causal_when_none: what the kernel does without a mask: True = causal, False = reads all keys.
         window_argument: `sliding_window` handed to the function, None if none.
         key_positions: for chosen calls: the token that each key column holds in the batch's first row, recognised by
-            its key vector among those that were handed to the cache, UNRECOGNISED or EMPTY_SLOT, shape (1, k); else
-            None.
+            its key vector among those that were handed to the cache; or UNRECOGNISED, FOREIGN or EMPTY_SLOT; shape
+            (1, k); else None.
         reading: for chosen calls: what some of its queries read.
     """
 

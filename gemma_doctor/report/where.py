@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gemma_doctor.finding import Location
+from gemma_doctor.finding import Location, ranges
 
 FEW = 5
-
-
-def ranges(numbers: Sequence[int]) -> list[str]:
-    """Ascending numbers as ranges: (0, 1, 2, 4) gives "0-2", "4"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
 
 
 def few(words: Sequence[str], verbosity: int) -> str:
