@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 OVERLAY = os.environ.get("TRANSFORMERS_OVERLAY", "")
-CORE = ["test_capture.py", "test_faults.py", "test_model_facts.py"]
+CORE = ["test_capture.py", "test_faults.py", "test_heatmap.py", "test_model_facts.py", "test_readout.py"]
 
 pytestmark = [
     pytest.mark.slow,

@@ -56,7 +56,8 @@ CAUSE  past-key-length   error   sliding cache drops a key one step early
             reproduced by this run
   do        pip install 'transformers>=4.52.1'; meanwhile use_cache=False is
             right (measured)
-  more      gemma-doctor explain past-key-length
+  more      gemma-doctor explain past-key-length | gemma-doctor heatmap
+            ./my-gemma --layers 0
 
 follows from it
   long-generate  error    text loops from token 530; the reference route does

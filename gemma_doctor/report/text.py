@@ -10,6 +10,7 @@ Facts that it shows, by mapping of the Report; those in brackets where they are 
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -140,7 +141,16 @@ def _block(word: str, finding: Finding, report: Report, verbosity: int) -> Itera
     yield Line(f"{word}  ", f"{finding.check}{severity}   {finding.title}", style=style, body_style="bold", indent=4)
     yield from _facts(finding, report, verbosity)
     if word == "CAUSE":
-        yield _fact("more", f"gemma-doctor explain {finding.check}")
+        yield _fact("more", _more(finding, report))
+
+
+def _more(finding: Finding, report: Report) -> str:
+    """Commands that say more: the check's documentation and, where a layer is known, what it reads."""
+    explain = f"gemma-doctor explain {finding.check}"
+    if not finding.where.layers or verdict.is_static(report):
+        return explain
+    subject = shlex.quote(str(report.subject["name"]))
+    return f"{explain} | gemma-doctor heatmap {subject} --layers {finding.where.layers[0]}"
 
 
 def _facts(finding: Finding, report: Report, verbosity: int, margin: str = "  ") -> Iterator[Line]:
