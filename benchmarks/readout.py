@@ -40,7 +40,7 @@ def peak_mb() -> float:
 def run(mode: str, patient: Patient, ids: torch.Tensor) -> Any:
     if mode == "readout":
         layers = frozenset(range(len(compat.layer_kinds(compat.text_config(patient.model)))))
-        return read_decode_steps(patient, Text(ids, 0), ids.shape[1] - 1, layers)
+        return read_decode_steps(patient, Text(ids, 0), ids.shape[1] - 1, layers, masks=False)
     with (
         torch.inference_mode(),
         compat.attention_backend_set(patient.model, "eager" if mode == "attentions" else "sdpa"),

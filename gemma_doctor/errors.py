@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 
 class DoctorError(Exception):
@@ -45,6 +47,12 @@ def in_one_line(error: BaseException, longest: int = 300) -> str:
     """What an exception says, or its type if it says nothing, without line breaks and cut to `longest` characters."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= longest else f"{said[:longest]} ..."
+
+
+def is_ours(error: BaseException) -> bool:
+    """It was raised by this tool's own code, not in what it runs."""
+    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    return Path(__file__).parent in raised_in.parents
 
 
 @contextlib.contextmanager

@@ -165,7 +165,7 @@ class Finding:
         figure: path of the file into which `cells` were drawn, empty if they were not (filled in by the command line).
         standing: the fault stands in a setting, not in what ran (right padding, say): it never follows from another.
             A finding that is bound to no pass is standing in any case.
-        gate: the group of the reading path where it was seen, when that is not the check's own.
+        gate: the group of the reading path after whose own checks it stands, when that is not the check's own place.
         check: id of the check that made it (filled in by diagnose.py).
         follows_from: id of the check whose finding explains this one, else empty (filled in by diagnose.py).
     """

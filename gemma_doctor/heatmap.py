@@ -18,9 +18,7 @@ from gemma_doctor.check import CouldNotLook
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import (
     EMPTY_SLOT,
-    FOREIGN,
     SLIDING,
-    UNRECOGNISED,
     Bools,
     Floats32,
     Forward,
@@ -29,16 +27,15 @@ from gemma_doctor.evidence import (
     ModelFacts,
 )
 from gemma_doctor.facts import version_of
+from gemma_doctor.finding import counted
 from gemma_doctor.loading import Patient, admit
-from gemma_doctor.oracle import causal, real_keys, sliding
+from gemma_doctor.oracle import visible
 from gemma_doctor.settings import Progress, Settings
 from gemma_doctor.subject import resolve
 from gemma_doctor.view import View, heads, layers, positions
 
 # Without a prompt: so many windows of text (tokens, without a window), so that the last token lies well beyond one.
 WINDOWS, TOKENS = 2, 128
-# What no rounding explains of a row that should sum to 1.
-SURELY_BELOW = 1e-4
 # Rows x keys x heads x layers that are kept as float32: 400 MB.
 MOST_WEIGHTS = 100_000_000
 
@@ -60,7 +57,7 @@ def heatmap(settings: Settings, view: View, progress: Progress) -> Chart:
         raise DoctorError(f"{patient.subject.name} reads in both directions", "a heatmap shows what decoders read")
     with patient.threads():
         try:
-            return _Reading(patient, facts, settings, view, progress).chart()
+            return _Heatmap(patient, facts, settings, view, progress).chart()
         except CouldNotLook as error:
             raise DoctorError(f"{patient.subject.name}: {error}", "gemma-doctor check says what is wrong") from error
 
@@ -72,7 +69,7 @@ ROWS = {
 }
 
 
-class _Reading:
+class _Heatmap:
     """One text, and what its rows read."""
 
     def __init__(self, patient: Patient, facts: ModelFacts, settings: Settings, view: View, progress: Progress) -> None:
@@ -84,7 +81,6 @@ class _Reading:
         self.prompt = len(self.tokens.user) if self.tokens.user is not None else 0
         self.rows = positions(view.pos, self.prompt or self._usual_length(), self.limit)
         self.text = self._text()
-        self.shares_kv = any(layer.shares_kv_with is not None for layer in facts.layers)
         self.notes: list[str] = []
         for layer in self.layers:
             heads(view.heads, facts.layers[layer].query_heads)  # refuses what is not there before anything runs
@@ -95,15 +91,15 @@ class _Reading:
 
     def _text(self) -> Text:
         count = sum(self.facts.layers[layer].query_heads for layer in self.layers)
+        count = 1 if self.view.kind == "influence" else count
         if len(self.rows) * self.rows.stop * count > MOST_WEIGHTS:
             raise DoctorError(
                 f"--pos {self.view.pos}: {len(self.rows):,} rows of {self.rows.stop:,} keys are too many",
                 "fewer rows, or fewer layers (--layers)",
             )
         ids = self.tokens.exact(self.rows.stop)
-        tokenizer, pads = self.patient.tokenizer, self.view.pads
-        pad = (tokenizer.pad_token_id if tokenizer is not None else None) or 0
-        return Text(torch.cat([torch.full((pads,), pad), ids])[None].to(self.patient.device), pads)
+        pads = torch.full((self.view.pads,), self.patient.pad_token_id)
+        return Text(torch.cat([pads, ids])[None].to(self.patient.device), len(pads))
 
     # --- the chart ---------------------------------------------------------------------------------------------------
 
@@ -173,10 +169,12 @@ class _Reading:
     def _run(self) -> Run:
         first, wanted = self.rows.start + self.text.pads, frozenset(self.layers)
         self.progress(f"reading {len(self.rows)} of {self.rows.stop:,} positions in {len(wanted)} layers")
+        masks = self.view.kind == "mask"
         if self.view.rows_at == "prefill":
-            run = read_prefill(self.patient, self.text, first, wanted, self.shares_kv)
+            use_cache = self.facts.shares_kv
+            run = read_prefill(self.patient, self.text, first, wanted, masks=masks, use_cache=use_cache)
         else:
-            run = read_decode_steps(self.patient, self.text, first, wanted)
+            run = read_decode_steps(self.patient, self.text, first, wanted, masks=masks)
             if not self.rows.start:
                 self.notes.append("position 0 has no decode step: it was read as a prompt of one token")
         if run.crash:
@@ -196,8 +194,10 @@ class _Reading:
         where = None
         if self.view.kind == "attention":
             read = ~np.isnan(values).all(axis=(0, 2))
-            where = shares(values[:, read], allowed[read], np.array(self.rows)[read], self.keys)
-            if where.total < 1 - SURELY_BELOW:
+            # a weight rounded to bfloat16 is off by 0.4 % at most, and so is their sum
+            rounding = 1e-4 if self.patient.dtype == "float32" else 1e-2
+            where = shares(values[:, read], allowed[read], np.array(self.rows)[read], self.keys, rounding)
+            if where.has_sink:
                 self.notes.append("rows that sum below 1: the kernel has a sink of its own")
         labels, shown = _reduced(values, self.view)
         return Panel(
@@ -215,8 +215,10 @@ class _Reading:
         """Put one call's rows into their places, each key where the token that it holds belongs."""
         assert call.reading is not None
         due = forward.first_key(call) + np.arange(call.key_shape[2])
-        held = due if call.key_positions is None else call.key_positions[0]
-        place = np.where(held >= 0, held, due)
+        place, empty = forward.key_columns(call)
+        if call.unrecognised:
+            unknown = counted(call.unrecognised, "key")
+            self.notes.append(f"layer {call.layer}: {unknown} of no known token, shown where they are due")
         known = (place < values.shape[2]) & (due < forward.total)
         rows = call.reading.queries - self.text.pads - self.rows.start
         read = call.reading.weights[0]
@@ -228,23 +230,20 @@ class _Reading:
             own = call.reading.queries - forward.first_query(call)
             read = np.broadcast_to(cells[0][:, own], read.shape)
         values[:, rows[:, None], place[known]] = read[..., known]
-        return self._misplaced(due[known], held[known])
+        return self._misplaced(due[known], np.where(empty, EMPTY_SLOT, place)[known])
 
     def _misplaced(self, due: Ints, held: Ints) -> tuple[tuple[int, int | None], ...]:
-        lost = set(due.tolist()) - set(held.tolist())
-        pads, pairs = self.text.pads, zip(due.tolist(), held.tolist(), strict=True)
-        if not lost or np.isin(held, (UNRECOGNISED, FOREIGN)).any():
+        if not set(due.tolist()) - set(held.tolist()):
             return ()
+        pads, pairs = self.text.pads, zip(due.tolist(), held.tolist(), strict=True)
         return tuple((a - pads, None if b == EMPTY_SLOT else b - pads) for a, b in pairs if a != b)
 
     def _window(self, layer: int) -> int | None:
         return self.patient.window if self.kinds[layer] == SLIDING else None
 
     def _allowed(self, layer: int) -> Bools:
-        window = self._window(layer)
-        rule = (sliding(window) if window else causal) & real_keys(self.text.real[0])
-        columns = np.arange(len(self.keys))
-        allowed: Bools = rule(np.array(self.rows)[:, None] + self.text.pads, columns[None, :])
+        rows, columns = np.array(self.rows)[:, None] + self.text.pads, np.arange(len(self.keys))
+        allowed: Bools = visible(self._window(layer), self.text.real[0])(rows, columns[None, :])
         return allowed
 
     # --- influence ---------------------------------------------------------------------------------------------------
@@ -252,8 +251,8 @@ class _Reading:
     def _stack(self) -> Panel:
         rows = range(self.rows.start + self.text.pads, self.rows.stop + self.text.pads)
         self.progress(f"the derivative of {len(rows)} logits at {self.rows.stop:,} tokens")
-        norms = influence(self.patient.model, self.text.ids, self.text.mask, rows, self.shares_kv)
-        if any("per_layer" in name for name, _ in self.patient.model.named_parameters()):
+        norms = influence(self.patient.model, self.text.ids, self.text.mask, rows, self.facts.shares_kv)
+        if compat.has_per_layer_embeddings(self.patient.model):
             self.notes.append("the path through per-layer embeddings is left out")
         reach = np.array([self._first_reached(row) for row in self.rows])
         queries = np.array(self.rows)[:, None]

@@ -66,6 +66,11 @@ class Patient:
             torch.set_num_threads(before)
 
     @property
+    def pad_token_id(self) -> int:
+        """What batches are padded with."""
+        return (self.tokenizer.pad_token_id if self.tokenizer is not None else None) or 0
+
+    @property
     def models(self) -> tuple[Any, ...]:
         """The distinct models."""
         return (self.model,) if self.reduced is self.model else (self.model, self.reduced)

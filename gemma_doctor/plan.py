@@ -10,10 +10,12 @@ from typing import Any
 
 from gemma_doctor import published
 from gemma_doctor.budget import Budget, budget
+from gemma_doctor.check import CouldNotLook
 from gemma_doctor.errors import DoctorError
-from gemma_doctor.evidence import ConfigFacts, DeviceMemory
+from gemma_doctor.evidence import ConfigFacts
 from gemma_doctor.oracle import ITEM_BYTES, kv_layers
-from gemma_doctor.subject import SAFETENSORS, Subject
+from gemma_doctor.settings import Settings
+from gemma_doctor.subject import SAFETENSORS, Subject, resolve
 
 LONGEST = 1_000_000
 LADDER = (8_192, 32_768, 131_072)
@@ -29,7 +31,8 @@ class Plan:
         facts: what was computed from.
         ladder: budgets of growing context; the last is the one that was asked for.
         weights: bytes of the weights as they are stored, None if they are not counted.
-        memory: what there is; None if nobody says.
+        memory: bytes of the device; None if nobody says.
+        memory_from: who says so: "--memory", "RAM of this machine", "first GPU of this machine"; "" if nobody does.
         notes: what a reader must know.
     """
 
@@ -37,7 +40,8 @@ class Plan:
     facts: ConfigFacts
     ladder: tuple[Budget, ...]
     weights: int | None
-    memory: DeviceMemory | None
+    memory: int | None
+    memory_from: str
     notes: tuple[str, ...]
 
     @property
@@ -46,22 +50,22 @@ class Plan:
 
     def fits(self, one: Budget) -> bool | None:
         """The cache and the weights, as far as they are counted, fit into memory. None if its size is not known."""
-        return None if self.memory is None else one.bytes + (self.weights or 0) <= self.memory.total
+        return None if self.memory is None else one.bytes + (self.weights or 0) <= self.memory
 
 
-def plan(subject: Subject, context: int | None, batch: int, dtype: str | None, memory: DeviceMemory | None) -> Plan:
-    """Compute a subject's budgets.
+def plan(settings: Settings, context: int | None, batch: int, memory: int | None) -> Plan:
+    """Find the subject and compute its budgets.
 
     Args:
-        subject: resolved.
+        settings: subject and dtype, as for an examination.
         context: tokens per row, 1 to LONGEST; None for as many as the model has positions.
         batch: rows.
-        dtype: of keys and values; None for the published one.
-        memory: of the device.
+        memory: bytes of the device; None for this machine's.
 
     Raises:
-        DoctorError: what the cache takes cannot be computed.
+        DoctorError: no such subject, or what its cache takes cannot be computed.
     """
+    subject = resolve(replace(settings, static=True))  # no weights are loaded, so none are missed
     facts = complete_facts(subject)
     if not facts.causal:
         raise DoctorError(
@@ -70,15 +74,28 @@ def plan(subject: Subject, context: int | None, batch: int, dtype: str | None, m
     asked = context or min(facts.max_positions or LONGEST, LONGEST)
     contexts = sorted({rung for rung in (*LADDER, facts.max_positions or asked) if rung < asked} | {asked})
     weights, uncounted = _weights(subject.folder)
-    notes = [*subject.remarks, uncounted]
+    default = "" if settings.subject else "no SUBJECT given: this is the default"
+    notes = [default, *subject.remarks, uncounted]
     if facts.max_positions is not None and asked > facts.max_positions:
         notes.append(f"{asked:,} tokens are beyond the {facts.max_positions:,} positions of the model")
-    dtype = dtype or published_dtype(subject.published)
+    dtype = published_dtype(subject.published) if settings.dtype == "auto" else settings.dtype
     try:
         ladder = tuple(budget(facts, rung, batch, dtype) for rung in contexts)
     except ValueError as error:
         raise DoctorError(f"{subject.name}: {error}", "gemma-doctor presets lists models that can be planned") from None
-    return Plan(subject.name, facts, ladder, weights, memory, tuple(filter(None, notes)))
+    size, said_by = (memory, "--memory") if memory is not None else _this_machine()
+    return Plan(subject.name, facts, ladder, weights, size, said_by, tuple(filter(None, notes)))
+
+
+def _this_machine() -> tuple[int | None, str]:
+    """Memory of the device that a run would choose by itself, in bytes, and what that is."""
+    from gemma_doctor.capture.device import this_machine
+
+    try:
+        found = this_machine()
+    except CouldNotLook:
+        return None, ""
+    return found.total, "RAM of this machine" if found.device == "cpu" else "first GPU of this machine"
 
 
 def complete_facts(subject: Subject) -> ConfigFacts:

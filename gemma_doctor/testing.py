@@ -35,7 +35,7 @@ from gemma_doctor.evidence import (
     frozen,
 )
 from gemma_doctor.finding import CheckResult
-from gemma_doctor.oracle import causal, inverse_frequencies, positions, real_keys, sliding
+from gemma_doctor.oracle import inverse_frequencies, positions, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,7 +175,7 @@ def forward(real: Bools, start: int, kinds: Sequence[str], window: int | None) -
     for layer, kind in enumerate(kinds):
         keep = window - 1 if window and kind == SLIDING else total
         keys = fed + min(start, keep)
-        rule = (sliding(window) if window and kind == SLIDING else causal) & real_keys(real)
+        rule = visible(window if kind == SLIDING else None, real)
         readable = rule(np.arange(start, total)[:, None], np.arange(total - keys, total)[None, :])
         mask, read = dense_mask(readable[:, None], "float32"), reading(readable, range(start, total))
         calls.append(kernel_call(layer, mask, rows, fed, keys, reading=read))

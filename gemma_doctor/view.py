@@ -52,6 +52,10 @@ def view(given: Mapping[str, object]) -> View:
             raise DoctorError(
                 f"--{name.replace('_', '-')} {words[name]}: not known{near}", f"one of {', '.join(choices)}"
             )
+    unused = [name for name in ("layers", "heads", "rows_at") if name in words and words.get("kind") == "influence"]
+    if unused:
+        flag = f"--{unused[0].replace('_', '-')}"
+        raise DoctorError(f"{flag} has no meaning with --kind influence", "which is of the whole stack: leave it out")
     pads = words.pop("pads", "0")
     if not re.fullmatch(r"\d{1,6}", pads) or int(pads) > MOST_PADS:
         raise DoctorError(f"--pads {pads}: no number of pads", f"0 to {MOST_PADS}")

@@ -14,7 +14,7 @@ from gemma_doctor.finding import CheckResult, Outcome
 from gemma_doctor.testing import one_pass, run_check, trace, with_call, with_weight
 
 # the tokens of the second, 10 of the prompt and 4 after it, are those of the first
-SCORED, PROMPT = one_pass(14, 0, name="scored 2W"), one_pass(10, 4, name="prompt 2W")
+SCORED, PROMPT = one_pass(14, 0, name="scored 2W", same_tokens_as="prompt 2W"), one_pass(10, 4, name="prompt 2W")
 
 
 def examined(*passes: Pass, **changes: Any) -> CheckResult:

@@ -89,16 +89,20 @@ def test_heads(chart_of: Callable[..., Chart]) -> None:
     assert every.shares == mean.shares == two.shares
 
 
-def test_masks_are_those_of_the_kernel(chart_of: Callable[..., Chart]) -> None:
-    for panel in chart_of(pos="600", kind="mask", rows_at="prefill").panels:
-        assert panel.shares is None
-        assert (panel.values[0, 0] == panel.allowed[0]).all()
+@pytest.mark.parametrize("rows_at", ["decode", "prefill"])
+def test_masks_are_those_of_the_kernel(chart_of: Callable[..., Chart], rows_at: str) -> None:
+    """What may be read is what is read, where the library passes a mask and where it passes none."""
+    masks, read = (chart_of(pos="598:601", kind=kind, rows_at=rows_at) for kind in ("mask", "attention"))
+    for may, does in zip(masks.panels, read.panels, strict=True):
+        assert may.shares is None
+        assert (np.nan_to_num(may.values) == (np.nan_to_num(does.values) > 0)).all()
 
 
-def test_influence_stays_within_reach(chart_of: Callable[..., Chart]) -> None:
-    """Two sliding layers of W = 4,096 cannot reach back further than 2 (W - 1): here all; a wrong future never."""
+def test_influence_is_of_the_past_alone(chart_of: Callable[..., Chart]) -> None:
+    """With a full layer among them, every earlier token is in reach."""
     (panel,) = chart_of(pos="50:53", kind="influence").panels
     assert panel.reach is not None
+    assert panel.reach.tolist() == [0, 0, 0]
     assert panel.values.shape == (1, 3, 53)
     assert panel.values[0, 0, :51].max() == 1
     assert np.isnan(panel.values[0, 0, 51:]).all()
@@ -116,6 +120,7 @@ def test_influence_of_sliding_layers_alone_ends_where_the_pattern_says(
     assert panel.reach is not None
     assert panel.reach.tolist() == [reach]
     assert np.flatnonzero(panel.values[0, 0]).min() == reach
+    assert panel.allowed[0].tolist() == [key >= reach for key in range(101)]
 
 
 @contextlib.contextmanager

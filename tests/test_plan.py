@@ -92,7 +92,7 @@ def test_the_document(capsys: pytest.CaptureFixture[str]) -> None:
         *("weights", "memory", "fits", "notes"),
     }
     assert (made["dtype"], made["context"], made["positions"]) == ("float32", 40_000, 32_768)
-    assert made["memory"] == {"device": "--memory", "total": 2**30}
+    assert made["memory"] == {"from": "--memory", "total": 2**30}
     assert [one["context"] for one in made["contexts"]] == [8_192, 32_768, 40_000]
     assert made["contexts"][-1]["bytes"] == sum(kind["bytes"] for kind in made["kinds"])
     assert made["kinds"][0] == {

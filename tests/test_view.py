@@ -80,6 +80,9 @@ def test_heads() -> None:
 def test_a_view_of_flags() -> None:
     assert view({}) == View()
     assert view({"pos": "5", "kind": "mask", "pads": "3"}) == View(pos="5", kind="mask", pads=3)
+    for name in ("layers", "heads", "rows_at"):
+        with pytest.raises(DoctorError, match="has no meaning with --kind influence"):
+            view({"kind": "influence", name: "all" if name != "rows_at" else "prefill"})
     for flags in ({"kind": "atention"}, {"rows_at": "step"}, {"scale": "lin"}, {"pads": "-1"}, {"pads": "x"}):
         with pytest.raises(DoctorError):
             view(flags)

@@ -89,8 +89,8 @@ def _due(trace: Trace, one: Pass, layer: CacheLayer, total: int) -> int | None:
     """Keys that a layer should hold after `total` tokens; None where more are held on purpose."""
     if layer.static or layer.recording:
         return None
-    sliding = trace.layer_kinds.get(layer.layer) == SLIDING
-    return min(total, one.window - 1) if sliding and one.window is not None else total
+    window = trace.window(one, layer.layer)
+    return total if window is None else min(total, window - 1)
 
 
 def _leaks(one: Pass) -> Iterator[_Fault]:

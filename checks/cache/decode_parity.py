@@ -27,11 +27,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check, nothing_there
-from gemma_doctor.evidence import Read, Trace, reads
+from gemma_doctor.evidence import PlacedReading, Trace, placed_readings
 from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 
 AGREES = 1e-3
-SCORED, PROMPT = "scored", "prompt"  # names of passes begin so
 
 
 @check()
@@ -39,13 +38,13 @@ def decode_parity(trace: Trace) -> Iterator[Finding | Examined]:
     """A token reads the same at its decode step as in one forward over the whole text."""
     if not trace.causal:
         raise NotApplicable("bidirectional: it does not generate")
-    found = list(reads(trace))
+    found = list(placed_readings(trace))
     if trace.unreadable or any(read.call.query_dtype != "float32" for read in found):
         raise CouldNotLook(trace.unreadable or "weights are compared in float32 only")
     pairs = list(_pairs(found))
     if not pairs:
         raise nothing_there(trace, "no token was read on both routes")
-    worst: dict[int, tuple[float, Read, Read]] = {}
+    worst: dict[int, tuple[float, PlacedReading, PlacedReading]] = {}
     for step, whole, row in pairs:
         difference = _difference(step, whole, row)
         if difference >= worst.get(step.call.layer, (0.0,))[0]:
@@ -58,21 +57,19 @@ def decode_parity(trace: Trace) -> Iterator[Finding | Examined]:
     yield Examined(len(pairs), said + ("" if wrong else f": they agree to {most:.0e}"))
 
 
-def _pairs(found: list[Read]) -> Iterator[tuple[Read, Read, int]]:
+def _pairs(found: list[PlacedReading]) -> Iterator[tuple[PlacedReading, PlacedReading, int]]:
     """Decode steps, each with the forward over the same tokens and its row there; where both can be judged."""
-    scored = {read.call.layer: read for read in found if read.one.name.startswith(SCORED)}
-    prompts = [read for read in found if read.one.name.startswith(PROMPT) and read.forward.is_decode_step]
-    longest = max((read.one.prompt_length for read in prompts), default=0)  # its tokens are those that were scored
-    for step in prompts:
-        whole = scored.get(step.call.layer)
-        if whole is None or step.one.prompt_length != longest or not step.judged.all():
+    forwards = {(read.one.same_tokens_as, read.call.layer): read for read in found if read.one.same_tokens_as}
+    for step in found:
+        whole = forwards.get((step.one.name, step.call.layer))
+        if whole is None or not step.forward.is_decode_step or not step.judged.all():
             continue
         for row in np.flatnonzero(whole.queries == step.queries[0]):
             if whole.judged[0, row]:
                 yield step, whole, int(row)
 
 
-def _difference(step: Read, whole: Read, row: int) -> float:
+def _difference(step: PlacedReading, whole: PlacedReading, row: int) -> float:
     """The largest between the weights of one token, key by key."""
     by_token = np.zeros((2, step.weights.shape[1], max(len(step.real[0]), len(whole.real[0]))))
     by_token[0][:, step.columns] = step.weights[0, :, 0]
@@ -80,7 +77,7 @@ def _difference(step: Read, whole: Read, row: int) -> float:
     return float(np.abs(by_token[0] - by_token[1]).max())
 
 
-def _disagreement(difference: float, step: Read, whole: Read, layers: int) -> Finding:
+def _disagreement(difference: float, step: PlacedReading, whole: PlacedReading, layers: int) -> Finding:
     """Bound to no layer: whatever is wrong in one changes what all later ones are fed."""
     first = f"first in layer {step.call.layer}, row {step.queries[0]}; {counted(layers, 'layer')} in all"
     return Finding(

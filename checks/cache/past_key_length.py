@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from gemma_doctor.check import check, nothing_there
-from gemma_doctor.evidence import FOREIGN, SLIDING, UNRECOGNISED, CacheLayer, Forward, KernelCall, Pass, Trace
+from gemma_doctor.evidence import FOREIGN, CacheLayer, Forward, KernelCall, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting, Strip, ranges
 
 LENGTH = "a cache layer reports a wrong length"
@@ -64,6 +64,9 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
         do = "let generate() build the cache (no past_key_values of your own), or use another transformers release"
         yield sighting.finding(title, Severity.ERROR, do, **fault.more)
     found = "" if seen else ": every token seen, every needed key held"
+    looked = [call.unrecognised for _, _, _, call in trace.calls() if call.key_positions is not None]
+    found += f"; keys recognised in {len(looked)} calls" if looked else ""
+    found += f", but not all of them in {sum(map(bool, looked))}" if any(looked) else ""
     yield Examined(steps, f"{steps} forwards x {layers} cache layers{found}")
 
 
@@ -101,7 +104,7 @@ def _others(one: Pass, forward: Forward, call: KernelCall, due: set[int]) -> Ite
         observed = f"{len(foreign)} of {len(columns)} keys, first in the place of token "
         observed += str(forward.first_key(call) + int(foreign[0]))
         yield _Fault(STALE, call.layer, observed, "the keys of tokens that were handed to the cache")
-    elif not np.isin(columns, (UNRECOGNISED, FOREIGN)).any() and due - known:
+    elif not call.unrecognised and due - known:
         lost, instead = (", ".join(ranges(sorted(some))[:FEW]) for some in (due - known, known - due))
         observed = f"{len(known & due)} keys of the window, the oldest is token {min(known, default=-1)}; lacks {lost}"
         observed += f", holds {instead} instead" if instead else ""
@@ -111,7 +114,7 @@ def _others(one: Pass, forward: Forward, call: KernelCall, due: set[int]) -> Ite
 
 def _needed(trace: Trace, one: Pass, total: int, layer: int) -> int:
     """Keys that the last of `total` tokens reads in this layer, itself included."""
-    window = one.window if trace.layer_kinds.get(layer) == SLIDING else None
+    window = trace.window(one, layer)
     return total if window is None else min(total, window)
 
 

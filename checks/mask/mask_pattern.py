@@ -34,7 +34,7 @@ import numpy as np
 from gemma_doctor.check import NotApplicable, check, nothing_there
 from gemma_doctor.evidence import FULL, SLIDING, Bools, Forward, Ints, KernelCall, Pass, Trace
 from gemma_doctor.finding import Cells, Examined, Finding, Severity, Sighting, Strip, counted
-from gemma_doctor.oracle import causal, real_keys, sliding
+from gemma_doctor.oracle import visible
 
 FUTURE = "queries may read the future"
 PADS = "real tokens may read pads"
@@ -66,7 +66,7 @@ def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
                 left[why_not] += 1
                 continue
             calls += 1
-            window = one.window if trace.layer_kinds[call.layer] == SLIDING else None
+            window = trace.window(one, call.layer)
             handle = (id(call.mask), window, call.query_shape, call.key_shape)  # layers share masks
             if handle not in known:
                 grid = _grid(forward, call, real, window, f"layer {call.layer}, pass {one.name!r}, step {step}")
@@ -135,6 +135,7 @@ class _Grid:
         real: shape (b, columns up to the last one), False in empty slots of a static cache.
         window: W, None in full layers.
         mask: shape (1 or b, 1 or heads, q, k), None where the kernel decides.
+        call: whose cells these are.
         place: layer, pass and step in words.
     """
 
@@ -143,21 +144,19 @@ class _Grid:
     real: Bools
     window: int | None
     mask: Bools | None
+    call: KernelCall
     place: str
 
     def expected(self, part: slice) -> Bools:
         """Shape (b, rows, k)."""
-        rule = (sliding(self.window) if self.window else causal) & real_keys(self.real)
-        due: Bools = rule(self.rows[part, None], self.columns[None])
+        due: Bools = visible(self.window, self.real)(self.rows[part, None], self.columns[None])
         return due
 
     def open(self, part: slice) -> Bools:
         """Shape (1 or b, 1 or heads, rows, k)."""
         if self.mask is not None:
             return self.mask[:, :, part]
-        # a kernel without a mask counts both axes from 0; a single query reads all
-        cells = np.arange(len(self.columns)) <= np.arange(len(self.rows))[part, None]
-        return cells[None, None] | (len(self.rows) == 1)
+        return self.call.unmasked(np.arange(len(self.rows))[part])[None, None]
 
     def wrong(self) -> Iterator[_Wrong]:
         """Each kind of wrong cell once."""
@@ -240,5 +239,6 @@ def _grid(forward: Forward, call: KernelCall, real: Bools, window: int | None, p
         real=np.pad(real, ((0, 0), (0, empty))),
         window=window,
         mask=None if call.mask is None else call.mask.readable()[..., :keys],
+        call=call,
         place=place,
     )

@@ -30,9 +30,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
-from gemma_doctor.evidence import Bools, Ints, Read, Trace, reads
+from gemma_doctor.evidence import Bools, Ints, PlacedReading, Trace, placed_readings
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting, Strip, counted
-from gemma_doctor.oracle import causal, real_keys, sliding
+from gemma_doctor.oracle import visible
 
 FUTURE = "tokens read the future"
 EMPTY = "tokens read empty slots of the cache"
@@ -50,7 +50,7 @@ def visible_keys(trace: Trace) -> Iterator[Finding | Examined]:
     """No head reads a key that it should not, and every key that should be read is read."""
     if not trace.causal:
         raise NotApplicable("bidirectional: queries read keys on both sides")
-    found = list(reads(trace))
+    found = list(placed_readings(trace))
     if not found:
         raise CouldNotLook(trace.unreadable or "no row of a kernel was read")
     for read in found:
@@ -62,17 +62,18 @@ def visible_keys(trace: Trace) -> Iterator[Finding | Examined]:
     rows, layers = sum(len(read.queries) for read in found), len({read.call.layer for read in found})
     said = f"{rows:,} rows of {counted(layers, 'layer')} read, every head"
     said += "" if faults else ": nothing outside the window"
+    untold = sum(bool(read.call.unrecognised) for read in found)
+    said += f"; in {counted(untold, 'call')} not all keys were recognised: the others count as due" if untold else ""
     yield Examined(rows, said + (f"; not all could be read: {trace.unreadable}" if trace.unreadable else ""))
 
 
-def _allowed(read: Read) -> Bools:
+def _allowed(read: PlacedReading) -> Bools:
     """What should be read, shape (b, q, k)."""
-    rule = (sliding(read.window) if read.window else causal) & real_keys(read.real)
-    due: Bools = rule(read.queries[:, None], read.columns[None]) & ~read.empty
-    return due
+    due: Bools = visible(read.window, read.real)(read.queries[:, None], read.columns[None])
+    return due & ~read.empty
 
 
-def _back(read: Read) -> Ints:
+def _back(read: PlacedReading) -> Ints:
     """How far back each key lies, shape (q, k)."""
     return read.queries[:, None] - read.columns
 
@@ -80,7 +81,7 @@ def _back(read: Read) -> Ints:
 # --- what should not be read -----------------------------------------------------------------------------------------
 
 
-def _surplus(read: Read) -> Iterator[tuple[str, Bools]]:
+def _surplus(read: PlacedReading) -> Iterator[tuple[str, Bools]]:
     """What is read and should not be, by kind, shape (b, heads, q, k)."""
     surplus = (read.weights > 0) & (~_allowed(read) & read.judged[..., None])[:, None]
     if not surplus.any():
@@ -92,7 +93,7 @@ def _surplus(read: Read) -> Iterator[tuple[str, Bools]]:
     yield FAR, surplus & ~read.empty & ~future & ~pads
 
 
-def _forbidden(found: list[Read]) -> Iterator[Finding]:
+def _forbidden(found: list[PlacedReading]) -> Iterator[Finding]:
     seen: dict[str, tuple[Sighting, Strip]] = {}
     for read in found:
         for title, cells in _surplus(read):
@@ -105,7 +106,7 @@ def _forbidden(found: list[Read]) -> Iterator[Finding]:
         yield sighting.finding(title, Severity.ERROR, DO, gate="mask", strip=strip)
 
 
-def _first(read: Read, title: str, cells: Bools) -> tuple[Sighting, Strip]:
+def _first(read: PlacedReading, title: str, cells: Bools) -> tuple[Sighting, Strip]:
     sequence, head, row, key = np.argwhere(cells)[0]
     query, column, layer = int(read.queries[row]), int(read.columns[key]), read.call.layer
     where = {FUTURE: f"{column - query} ahead", EMPTY: "an empty slot"}.get(title, f"{query - column} back")
@@ -130,8 +131,8 @@ def _first(read: Read, title: str, cells: Bools) -> tuple[Sighting, Strip]:
 # --- what is never read ----------------------------------------------------------------------------------------------
 
 
-def _never_read(found: list[Read]) -> Iterator[Finding]:
-    layers: dict[tuple[int, int | None], list[Read]] = {}
+def _never_read(found: list[PlacedReading]) -> Iterator[Finding]:
+    layers: dict[tuple[int, int | None], list[PlacedReading]] = {}
     for read in found:
         if read.judged.all():
             layers.setdefault((read.call.layer, read.window), []).append(read)
@@ -151,7 +152,7 @@ def _never_read(found: list[Read]) -> Iterator[Finding]:
         yield sighting.finding(UNREAD, Severity.ERROR, DO, gate="mask")
 
 
-def _unread(found: list[Read]) -> Ints:
+def _unread(found: list[PlacedReading]) -> Ints:
     """Distances back, itself 0, of keys that the kernel was handed, that should be read and never are."""
     longest = max(read.forward.total for read in found)
     seen, read_at = np.zeros(longest, dtype=np.int64), np.zeros(longest, dtype=np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gemma_doctor.check import CouldNotLook
-from gemma_doctor.errors import in_one_line
+from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import Floats32
 
 
@@ -42,7 +42,11 @@ def influence(model: Any, ids: torch.Tensor, mask: torch.Tensor, rows: range, us
             output = model(input_ids=ids, attention_mask=mask, use_cache=use_cache, logits_to_keep=kept)
             logits = output.logits[0, -kept:]
             norms = [_gradient_norms(logits[row - rows.start].max(), embedded[0]) for row in rows]
-    except (RuntimeError, NotImplementedError, ValueError) as error:
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise CouldNotLook("no memory for the derivative: ask for a smaller position") from error
+    except Exception as error:
+        if is_ours(error):
+            raise
         raise CouldNotLook(f"the derivative cannot be taken: {in_one_line(error)}") from error
     finally:
         handle.remove()

@@ -19,12 +19,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.hooks import fed_columns, hooked
+from gemma_doctor.capture.masks import readable
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 from gemma_doctor.capture.passes import Passes
 from gemma_doctor.capture.readout import KERNEL_ARGUMENTS, named_arguments
 from gemma_doctor.check import CouldNotLook
-from gemma_doctor.errors import in_one_line
+from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import KernelProfile, KernelRun
 from gemma_doctor.loading import Patient
 
@@ -68,8 +69,10 @@ def kernel_profile(patient: Patient, passes: Passes) -> KernelProfile:
                 model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
     except compat.CannotWatch as error:
         raise CouldNotLook(str(error)) from error
-    except Exception as error:  # profiling is ours: what it meets is no finding, and other passes meet it as well
+    except Exception as error:  # what the subject raises is no finding here: other passes meet it as well
         compat.forget_kept_cache(model)
+        if is_ours(error):
+            raise
         raise CouldNotLook(f"profiling ended in {type(error).__name__}: {in_one_line(error)}") from error
     return KernelProfile(profiler.asked, patient.device, PASS_NAME, tuple(profiler.runs))
 
@@ -129,12 +132,11 @@ class _Profiler:
     runs: list[KernelRun] = field(default_factory=list)
     _prefilled: bool = False
     _decode: bool = False
-    _measured: dict[tuple[Any, ...], _Measured] = field(default_factory=dict)
+    # with their masks, which are held so that no address is used twice
+    _measured: dict[tuple[Any, ...], tuple[_Measured, Any]] = field(default_factory=dict)
 
     def start_forward(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        fed = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args)
-        columns = next(value.shape[1] for value in fed if isinstance(value, torch.Tensor))
-        self._decode, self._prefilled = self._prefilled and columns == 1, True
+        self._decode, self._prefilled = self._prefilled and fed_columns(args, kwargs) == 1, True
 
     def watch(self, name: str, own: set[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """A wrapper for the attention function `name` that profiles calls from the modules with ids in `own`."""
@@ -156,7 +158,7 @@ class _Profiler:
         query, key, mask = call["query"], call["key"], call.get("attention_mask")
         same = (ran, self._decode, query.shape, key.shape, query.dtype, _handle(mask))
         if same not in self._measured:
-            self._measured[same] = _measure(name, kernel, call, ran)
+            self._measured[same] = _measure(name, kernel, call, ran), mask
         self.runs.append(
             KernelRun(
                 layer=int(call["module"].layer_idx),
@@ -164,7 +166,7 @@ class _Profiler:
                 queries=int(query.shape[2]),
                 keys=int(key.shape[2]),
                 ran=ran,
-                **self._measured[same]._asdict(),
+                **self._measured[same][0]._asdict(),
             )
         )
 
@@ -220,9 +222,8 @@ def _only_causal(call: dict[str, Any]) -> bool:
     mask, queries, keys = call.get("attention_mask"), call["query"].shape[2], call["key"].shape[2]
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or queries != keys or queries == 1:
         return False
-    readable = mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask
     causal = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).tril()
-    return bool((readable[..., :keys] == causal).all())
+    return bool((readable(mask)[..., :keys] == causal).all())
 
 
 @contextlib.contextmanager

@@ -30,19 +30,21 @@ def mask_facts(mask: Any) -> MaskFacts | None:
     return _dense(mask.detach())
 
 
+def readable(mask: torch.Tensor) -> torch.Tensor:
+    """Cells of a 4-D mask that may be read: True in a bool one, above half of the lowest number in an additive one."""
+    return mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask != 0
+
+
 def _dense(mask: torch.Tensor) -> MaskFacts:
     highest = None
     between = nans = 0
+    open_cells = readable(mask)  # not those with NaN
     if mask.is_floating_point():
-        blocking = torch.finfo(mask.dtype).min / 2
-        readable = mask > blocking  # False for NaN
-        between = int(((mask != 0) & readable).sum())
+        between = int(((mask != 0) & open_cells).sum())
         nans = int(mask.isnan().sum())
-    else:
-        readable = mask != 0
     if mask.dtype != torch.bool and mask.numel():
         highest = float(mask.max())
-    cells: Bools = readable.cpu().numpy()
+    cells: Bools = open_cells.cpu().numpy()
     first, count = _extent(cells)
     return MaskFacts(
         form="dense",

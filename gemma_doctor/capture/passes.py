@@ -86,7 +86,6 @@ class Passes:
         self.edge = window if window is not None and window > 0 else EDGE_WITHOUT_WINDOW
         # None where the configuration names no limit that a prompt could keep
         self._positions = facts.loaded.max_positions if (facts.loaded.max_positions or 0) > 1 else None
-        self._shares_kv = any(layer.shares_kv_with is not None for layer in facts.layers)
 
     def run_all(self) -> None:
         """Run what has not been run yet, in a fixed order."""
@@ -97,10 +96,11 @@ class Passes:
                 self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
         for delta in (-1, 0, 1):
             self._simple(self._edge_name(delta), edge + delta)
-        beyond = self._simple("prompt 2W" if self.patient.window else f"prompt of {2 * edge}", 2 * edge)
+        name = "prompt 2W" if self.patient.window else f"prompt of {2 * edge}"
+        beyond = self._simple(name, 2 * edge)
         if causal:
             if beyond is not None and beyond.crash is None:
-                self._scored(beyond.tokens)
+                self._scored(beyond.tokens, name)
             self._second_turn()
         _ = self.batch
         window = self.patient.window
@@ -143,7 +143,7 @@ class Passes:
     def reference(self, tokens: torch.Tensor, last: int, **more: Any) -> Reference:
         """The reference route over `tokens`, shape (1, T); see `runs.reference`."""
         model = self.patient.reduced
-        return runs.reference(self._exact, model, tokens, last, shares_kv=self._shares_kv, **more)
+        return runs.reference(self._exact, model, tokens, last, shares_kv=self.facts.shares_kv, **more)
 
     @cached_property
     def _exact(self) -> Any:
@@ -157,9 +157,7 @@ class Passes:
         lengths = [min(length, longest) for length in wanted if length > 0]
         rows = tuple(self._prompt(length, offset=17 * index)[0] for index, length in enumerate(lengths))
         columns = max(lengths)
-        tokenizer = self.patient.tokenizer
-        pad = (tokenizer.pad_token_id if tokenizer is not None else None) or 0
-        ids = torch.full((len(rows), columns), pad, dtype=torch.long, device=self.patient.device)
+        ids = torch.full((len(rows), columns), self.patient.pad_token_id, dtype=torch.long, device=self.patient.device)
         mask = torch.zeros_like(ids)
         for index, row in enumerate(rows):
             where = slice(columns - len(row), None) if self.patient.padding_side == "left" else slice(0, len(row))
@@ -185,16 +183,16 @@ class Passes:
         self._finished(name, run, length, window=window)
         return run
 
-    def _scored(self, tokens: torch.Tensor) -> None:
-        """One forward over tokens, shape (1, T), as a text is scored."""
+    def _scored(self, tokens: torch.Tensor, same_as: str) -> None:
+        """One forward over the tokens of another pass, shape (1, T), as a text is scored."""
         name = "scored 2W" if self.patient.window else f"scored {tokens.shape[1]}"
         if name in self.done:
             return
         self.progress(f"{name}: {tokens.shape[1]:,} tokens")
         recorder = Recorder(_all_real(tokens), self._some_rows)
-        mask, use_cache = torch.ones_like(tokens), self._shares_kv
+        mask, use_cache = torch.ones_like(tokens), self.facts.shares_kv
         run = runs.forward(self.patient.reduced, tokens, mask, recorder, use_cache=use_cache, last=STEPS)
-        self._finished(name, run, tokens.shape[1])
+        self._finished(name, run, tokens.shape[1], same_tokens_as=same_as)
 
     def _second_turn(self) -> None:
         """Generate, then hand the returned cache back with more tokens, which cross the edge in one forward."""

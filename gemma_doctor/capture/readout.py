@@ -21,6 +21,10 @@ from gemma_doctor.evidence import Floats32, frozen
 KERNEL_ARGUMENTS = ("module", "query", "key", "value", "attention_mask")
 
 
+class CannotRead(Exception):
+    """A kernel does not put out what attention functions put out."""
+
+
 def named_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call of an attention function, by name."""
     return {**dict(zip(KERNEL_ARGUMENTS, args, strict=False)), **kwargs}
@@ -40,6 +44,9 @@ def attention_weights(
 
     Returns:
         Shape (b, query heads, rows, k).
+
+    Raises:
+        CannotRead: its output has no value for every query, head and entry.
     """
     named = named_arguments(args, kwargs)
     query, value = named["query"], named["value"]
@@ -53,7 +60,9 @@ def attention_weights(
         columns = torch.arange(stop - start, device=value.device)
         one_hot.zero_()
         one_hot[:, :, start + columns, columns] = 1
-        read = kernel(*arguments[0], **arguments[1])[0]  # (b, q, heads, width)
+        read = kernel(*arguments[0], **arguments[1])[0]
+        if read.shape != (query.shape[0], query.shape[2], query.shape[1], width):
+            raise CannotRead(f"its output has the shape {list(read.shape)}")
         weights[..., start:stop] = read.index_select(1, picked)[..., : stop - start].transpose(1, 2).float().cpu()
     return frozen(weights.numpy())
 

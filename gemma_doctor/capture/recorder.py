@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.hooks import fed_columns, hooked
 from gemma_doctor.capture.keys import KeyBook
 from gemma_doctor.capture.masks import dtype_name, mask_facts
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
-from gemma_doctor.capture.readout import attention_weights, named_arguments
-from gemma_doctor.errors import in_one_line
+from gemma_doctor.capture.readout import CannotRead, attention_weights, named_arguments
+from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import (
     Bools,
     Crash,
@@ -58,6 +58,7 @@ class Recorder:
         wanted: (columns fed before a forward, columns after it) -> columns of the sequence whose queries are read in
             that forward; there its keys are recognised as well. None: nothing is read, no keys are remembered.
         only: layers that are read; None for all.
+        masks: look at masks: that takes as many bits as they have cells.
         forwards: finished forwards, in order.
         rotations: per layer, from the first prefill that holds position 1.
         unreadable: why a call could not be read (a compiler's exception, say), "" if all could.
@@ -66,6 +67,7 @@ class Recorder:
     padding: Bools
     wanted: Wanted | None = None
     only: frozenset[int] | None = None
+    masks: bool = True
     forwards: list[Forward] = field(default_factory=list)
     rotations: dict[int, LayerRotation] = field(default_factory=dict)
     unreadable: str = ""
@@ -102,12 +104,7 @@ class Recorder:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def start_forward(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        fed = next(
-            value
-            for value in (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args)
-            if isinstance(value, torch.Tensor)
-        )
-        self._running = _Running(int(fed.shape[1]))
+        self._running = _Running(fed_columns(args, kwargs))
         self.layer = None
 
     def see_positions(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -179,7 +176,7 @@ class Recorder:
             query_shape=tuple(query.shape),
             key_shape=tuple(key.shape),
             query_dtype=dtype_name(query.dtype),
-            mask=self._facts(attention_mask),
+            mask=self._facts(attention_mask) if self.masks else None,
             # without a mask the eager function reads every key; the others are told to be causal
             causal_when_none=bool(causal) and name != "eager" and query.shape[2] > 1,
             window_argument=others.get("sliding_window"),
@@ -197,6 +194,8 @@ class Recorder:
         try:
             weights = attention_weights(kernel, args, kwargs, [one - (total - queries) for one in columns])
         except Exception as error:  # the subject itself has just run: this is a limit of the readout
+            if is_ours(error) and not isinstance(error, CannotRead):
+                raise
             self.unreadable = f"{call.kernel}: {type(error).__name__}: {in_one_line(error)}"
             return call
         return replace(

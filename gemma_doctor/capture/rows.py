@@ -38,14 +38,15 @@ class Text:
         return real
 
 
-def read_decode_steps(patient: Patient, text: Text, first: int, layers: frozenset[int]) -> Run:
+def read_decode_steps(patient: Patient, text: Text, first: int, layers: frozenset[int], *, masks: bool) -> Run:
     """Generate the text from column `first` on, token by token, and read every step.
 
     The prompt is what stands before; where that is nothing, the first real token, whose row is then read there.
     """
     prompt = max(first, text.pads + 1)
     rows = range(first, text.ids.shape[1])
-    recorder = Recorder(text.real, lambda start, total: rows, layers)
+    recorder = Recorder(text.real, lambda start, total: rows, layers, masks)
+    # what is generated last is never fed: one more, so that the last row is
     forced = torch.cat([text.ids[0, prompt:], text.ids[0, -1:]])
     return runs.generate(
         patient.model,
@@ -57,8 +58,10 @@ def read_decode_steps(patient: Patient, text: Text, first: int, layers: frozense
     )
 
 
-def read_prefill(patient: Patient, text: Text, first: int, layers: frozenset[int], use_cache: bool) -> Run:
+def read_prefill(
+    patient: Patient, text: Text, first: int, layers: frozenset[int], *, masks: bool, use_cache: bool
+) -> Run:
     """One forward over the whole text, in which the rows from column `first` on are read."""
     rows = range(first, text.ids.shape[1])
-    recorder = Recorder(text.real, lambda start, total: rows, layers)
+    recorder = Recorder(text.real, lambda start, total: rows, layers, masks)
     return runs.forward(patient.model, text.ids, text.mask, recorder, use_cache=use_cache, last=len(rows))

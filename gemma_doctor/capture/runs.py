@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +12,7 @@ import torch
 from gemma_doctor import compat
 from gemma_doctor.capture.recorder import Recorder, recording
 from gemma_doctor.check import CouldNotLook
-from gemma_doctor.errors import in_one_line
+from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import Crash, Forward
 from gemma_doctor.settings import Progress
 
@@ -142,8 +140,7 @@ def _crash(recorder: Recorder, error: Exception) -> Crash:
     """The subject's exception as evidence; ours, and a lack of memory, are no findings about the subject."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         raise CouldNotLook(f"out of memory: {in_one_line(error)}") from error
-    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-    if Path(__file__).parent.parent in raised_in.parents:
+    if is_ours(error):
         raise error
     return recorder.crash(error)
 

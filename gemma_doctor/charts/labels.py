@@ -63,7 +63,7 @@ def strongest(chart: Chart, row: Floats32, most: int = 5) -> list[tuple[int, str
 
 def share_columns(chart: Chart) -> tuple[str, ...]:
     """Names of what `share_cells` shows; the sum of a row only where kernels have sinks of their own."""
-    sinks = any(panel.shares and panel.shares.total < 0.995 for panel in chart.panels)
+    sinks = any(panel.shares is not None and panel.shares.has_sink for panel in chart.panels)
     return ("inside", "first", "itself", "beyond", "entropy", *["sum"] * sinks)
 
 

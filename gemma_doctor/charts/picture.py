@@ -70,7 +70,7 @@ def _header(chart: Chart) -> _Block:
     wrong = [f"WRONG  {sentence}" for sentence in faults(chart)]
     lines = [(chart.headline, "black"), (facts(chart), "0.35"), *((f"note: {note}", "0.35") for note in chart.notes)]
     lines += [(sentence, strips.EXTRA) for sentence in wrong]
-    wrapped = [(part, color) for text, color in lines for part in textwrap.wrap(shown(text), 215)]
+    wrapped = [(part, color) for text, color in lines for part in textwrap.wrap(shown(text), _LINE_LENGTH)]
 
     def draw(axes: Axes) -> None:
         axes.axis("off")

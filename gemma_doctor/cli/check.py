@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gemma_doctor.cli import options
-from gemma_doctor.cli.deadline import deadline
+from gemma_doctor.cli.deadline import deadline_or_error
 from gemma_doctor.cli.figures import drawn, require_folder
 from gemma_doctor.cli.options import Word, option, switch
-from gemma_doctor.cli.output import Destination, Escaped, say, terminal_width, wants_color
-from gemma_doctor.errors import DoctorError, TimedOut
+from gemma_doctor.cli.output import Destination, aside, say, terminal_width, wants_color
 from gemma_doctor.finding import Report
 
 if TYPE_CHECKING:  # reading YAML and the like can wait until after --help
@@ -104,15 +101,10 @@ def _say_in_short(report: Report, path: str | None) -> None:
 
 def _examine(settings: Settings) -> Report:
     progress = (lambda line: None) if settings.quiet else say
-    try:
-        # Whatever a library prints on the way must get neither into the report nor at the terminal's controls.
-        aside = Escaped(sys.stderr)
-        with deadline(settings.timeout), contextlib.redirect_stdout(aside), contextlib.redirect_stderr(aside):
-            from gemma_doctor.diagnose import diagnose
+    with deadline_or_error(settings.timeout), aside():
+        from gemma_doctor.diagnose import diagnose
 
-            return diagnose(settings, progress)
-    except TimedOut as late:
-        raise DoctorError(f"{late}, before anything was known", "give it more time: --timeout SECONDS") from None
+        return diagnose(settings, progress)
 
 
 def _render(report: Report, settings: Settings) -> str:

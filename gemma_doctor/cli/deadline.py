@@ -12,6 +12,20 @@ from gemma_doctor.errors import DoctorError, TimedOut
 
 
 @contextmanager
+def deadline_or_error(seconds: float | None) -> Iterator[None]:
+    """A deadline for what has nothing to say before it is done.
+
+    Raises:
+        DoctorError: the time is over.
+    """
+    try:
+        with deadline(seconds):
+            yield
+    except TimedOut as late:
+        raise DoctorError(f"{late}, before anything was known", "give it more time: --timeout SECONDS") from None
+
+
+@contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
     """Raise TimedOut in the body when the time is over. It comes between two Python instructions: not within one
     forward of a single module, however long that takes.

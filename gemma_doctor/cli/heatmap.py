@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from gemma_doctor.cli import options
-from gemma_doctor.cli.deadline import deadline
+from gemma_doctor.cli.deadline import deadline_or_error
 from gemma_doctor.cli.options import Word, option, switch
-from gemma_doctor.cli.output import Destination, Escaped, say, terminal_width, wants_color, write
-from gemma_doctor.errors import DoctorError, TimedOut
+from gemma_doctor.cli.output import Destination, aside, say, terminal_width, wants_color, write
+from gemma_doctor.errors import DoctorError
 
 if TYPE_CHECKING:
     from gemma_doctor.charts.chart import Chart
@@ -102,14 +100,10 @@ def _form(path: str | None, force: bool) -> str | None:
 
 def _read(settings: Settings, asked: View) -> Chart:
     progress = (lambda line: None) if settings.quiet else say
-    try:
-        aside = Escaped(sys.stderr)
-        with deadline(settings.timeout), contextlib.redirect_stdout(aside), contextlib.redirect_stderr(aside):
-            from gemma_doctor.heatmap import heatmap
+    with deadline_or_error(settings.timeout), aside():
+        from gemma_doctor.heatmap import heatmap
 
-            return heatmap(settings, asked, progress)
-    except TimedOut as late:
-        raise DoctorError(f"{late}, before anything was read", "give it more time: --timeout SECONDS") from None
+        return heatmap(settings, asked, progress)
 
 
 def _on_terminal(chart: Chart, settings: Settings) -> str:

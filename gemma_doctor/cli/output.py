@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
@@ -59,6 +60,14 @@ class Escaped(io.TextIOBase):
 
     def isatty(self) -> bool:
         return self._stream.isatty()
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """Whatever a library prints on the way goes to stderr, escaped: neither into a report nor at the terminal."""
+    stream = Escaped(sys.stderr)
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+        yield
 
 
 def say(line: str) -> None:

@@ -14,6 +14,7 @@ from gemma_doctor.compat.caches import (
     cache_layers,
     forget_kept_cache,
     is_cache,
+    keep_dropped_keys,
     reporting_one_less,
     returned_cache,
     storing_float64,
@@ -32,7 +33,7 @@ from gemma_doctor.compat.configs import (
 )
 from gemma_doctor.compat.generation import end_tokens, generate
 from gemma_doctor.compat.loaders import auto_class, dequantising, dtype_argument, loader_for
-from gemma_doctor.compat.modules import embedding_scale, rotary_kind, scores_are_unscaled
+from gemma_doctor.compat.modules import embedding_scale, has_per_layer_embeddings, rotary_kind, scores_are_unscaled
 from gemma_doctor.compat.releases import FIRST_GGUF_RELEASE, FIRST_RELEASE, reads_gguf, release, require_family
 
 __all__ = [
@@ -54,8 +55,10 @@ __all__ = [
     "experts_key",
     "forget_kept_cache",
     "generate",
+    "has_per_layer_embeddings",
     "head_dim",
     "is_cache",
+    "keep_dropped_keys",
     "layer_kinds",
     "loader_for",
     "new_text_config",

@@ -42,15 +42,12 @@ def generate(
     extra: dict[str, Any] = {}
     if cache is not None:
         extra = cache_argument(cache)
-        # both together are refused; from 4.50 to 4.57 None falls back to the class's "hybrid" unless told not to
-        config.cache_implementation = None
-        if "use_model_defaults" in inspect.signature(model.generate).parameters:
-            extra["use_model_defaults"] = False
+        config.cache_implementation = None  # both together are refused
     if forced is not None:
         config.eos_token_id = None
         extra["logits_processor"] = [_forcing(forced, ids.shape[1])]
-        if "use_model_defaults" in inspect.signature(model.generate).parameters:
-            extra["use_model_defaults"] = False  # else None is the model's own end token again
+    if extra and "use_model_defaults" in inspect.signature(model.generate).parameters:
+        extra["use_model_defaults"] = False  # from 4.50 to 4.57 None is the class's "hybrid", or its end token, again
     return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
 
 

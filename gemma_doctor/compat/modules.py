@@ -23,6 +23,11 @@ def scores_are_unscaled(attention: Any) -> bool:
     return hasattr(attention, "q_norm") and getattr(attention, "scaling", 1.0) == 1.0
 
 
+def has_per_layer_embeddings(model: Any) -> bool:
+    """The decoder's layers are fed a second embedding of the ids each (Gemma 3n and 4)."""
+    return any("per_layer" in name for name, _ in model.named_parameters())
+
+
 def rotary_kind(name: str, decoder: Any) -> str:
     """Layer kind that a decoder's rotary buffer serves, "" if it serves all.
 

@@ -36,7 +36,7 @@ from gemma_doctor.evidence.model import (
     RotaryBuffer,
     TokenizerFacts,
 )
-from gemma_doctor.evidence.reads import Read, reads
+from gemma_doctor.evidence.placed import PlacedReading, placed_readings
 from gemma_doctor.evidence.running import (
     CacheLayer,
     Crash,
@@ -80,13 +80,13 @@ __all__ = [
     "NormFacts",
     "PaddedBatch",
     "Pass",
-    "Read",
+    "PlacedReading",
     "Reading",
     "RopeClaim",
     "RotaryBuffer",
     "TokenizerFacts",
     "Trace",
     "frozen",
-    "reads",
+    "placed_readings",
     "theta_in_words",
 ]

@@ -80,6 +80,11 @@ class ModelFacts:
     rotary: tuple[RotaryBuffer, ...]
     causal: bool
 
+    @property
+    def shares_kv(self) -> bool:
+        """Some layers reuse another's keys and values."""
+        return any(layer.shares_kv_with is not None for layer in self.layers)
+
 
 @dataclass(frozen=True)
 class TokenizerFacts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemma_doctor.evidence.arrays import Bools, Bytes, Floats, Ints
+from gemma_doctor.evidence.arrays import EMPTY_SLOT, FOREIGN, SLIDING, UNRECOGNISED, Bools, Bytes, Floats, Ints
 from gemma_doctor.evidence.kernel import Reading
 
 
@@ -75,6 +75,22 @@ class KernelCall:
     key_positions: Ints | None = None
     reading: Reading | None = None
 
+    @property
+    def unrecognised(self) -> int:
+        """Key columns that were looked at and hold no token that could be told."""
+        held = self.key_positions
+        return 0 if held is None else int(((held == UNRECOGNISED) | (held == FOREIGN)).sum())
+
+    def unmasked(self, rows: Ints) -> Bools:
+        """What some of the queries read without a mask, shape (rows, k).
+
+        A kernel that is told to be causal counts queries and keys from the first of each; another reads all keys.
+        """
+        if not self.causal_when_none:
+            return np.ones((len(rows), self.key_shape[2]), dtype=bool)
+        cells: Bools = np.arange(self.key_shape[2]) <= rows[:, None]
+        return cells
+
 
 @dataclass(frozen=True)
 class CacheLayer:
@@ -140,6 +156,18 @@ class Forward:
         """
         return max(0, self.total - call.key_shape[2])
 
+    def key_columns(self, call: KernelCall) -> tuple[Ints, Bools]:
+        """What each key column of a call stands for, and whether it holds nothing; shape (k,) each.
+
+        That is the token that it was recognised as; where it was not, the one that it should hold.
+        """
+        columns: Ints = np.arange(call.key_shape[2]) + self.first_key(call)
+        empty = columns >= self.total
+        if call.key_positions is None:
+            return columns, empty
+        held = call.key_positions[0]
+        return np.where(held >= 0, held, columns), empty | (held == EMPTY_SLOT)
+
     def first_query(self, call: KernelCall) -> int:
         """Column of the sequence that a call's first query stands for."""
         return self.total - call.query_shape[2]
@@ -151,10 +179,7 @@ class Forward:
         """
         queries, keys = call.query_shape[2], call.key_shape[2]
         if call.mask is None:
-            columns = np.arange(keys)[None, :] + self.first_key(call)
-            rows = np.arange(queries)[:, None] + self.first_query(call)
-            open_to_all = np.ones((queries, keys), dtype=bool)
-            return (columns <= rows if call.causal_when_none else open_to_all)[None, None]
+            return call.unmasked(np.arange(queries))[None, None]
         if call.mask.form != "dense" or call.mask.shape[2] != queries or call.mask.shape[3] < keys:
             return None
         return call.mask.readable()[..., :keys]
@@ -228,6 +253,7 @@ class Pass:
         padded: some rows hold pads.
         forwards: in order.
         crash: the exception that ended it, else None.
+        same_tokens_as: name of a pass over whose tokens, prompt and generated ones, this one is a single forward.
     """
 
     name: str
@@ -236,6 +262,7 @@ class Pass:
     padded: bool
     forwards: tuple[Forward, ...]
     crash: Crash | None = None
+    same_tokens_as: str = ""
 
     def steps(self) -> Iterator[tuple[int, Forward, Bools]]:
         """Every forward, with its step (0 = prefill) and which columns up to its end are real, shape (b, total)."""
@@ -274,6 +301,10 @@ class Trace:
     shares_kv_with: Mapping[int, int]
     causal: bool
     unreadable: str = ""
+
+    def window(self, one: Pass, layer: int) -> int | None:
+        """W in force in one layer of a pass, None where it reads everything before it."""
+        return one.window if self.layer_kinds.get(layer) == SLIDING else None
 
     def forwards(self) -> Iterator[tuple[Pass, int, Forward]]:
         """Every forward with its pass and its step (0 = prefill)."""

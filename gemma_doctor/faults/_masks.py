@@ -11,6 +11,7 @@ import torch
 
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.masks import readable
 from gemma_doctor.faults import one_attention_of
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import causal, sliding
@@ -93,12 +94,11 @@ def _layer_mask(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wind
     if mask is None:
         without = LayerMask(torch.empty(0), queries, keys, window)
         return LayerMask(without.unpadded.expand(rows, 1, fed, width), queries, keys, window)
-    readable = mask if mask.dtype is torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    return LayerMask(readable, queries, keys, window)
+    return LayerMask(readable(mask), queries, keys, window)
 
 
-def _like(mask: torch.Tensor | None, readable: torch.Tensor) -> torch.Tensor:
+def _like(mask: torch.Tensor | None, cells: torch.Tensor) -> torch.Tensor:
     """As a kernel takes it: additive where the library's own is."""
     if mask is None or mask.dtype is torch.bool:
-        return readable
-    return torch.where(readable, 0.0, torch.finfo(mask.dtype).min).to(mask.dtype)
+        return cells
+    return torch.where(cells, 0.0, torch.finfo(mask.dtype).min).to(mask.dtype)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.masks import readable
 from gemma_doctor.faults import attention_of, fault
 from gemma_doctor.loading import Patient
 
@@ -23,7 +22,7 @@ def bool_mask_added(patient: Patient) -> Iterator[None]:
     def to_bool(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         mask = kwargs.get("attention_mask")
         if mask is not None:
-            kwargs["attention_mask"] = mask > torch.finfo(mask.dtype).min / 2
+            kwargs["attention_mask"] = readable(mask)
         return args, kwargs
 
     with hooked(attention_of(patient), to_bool):

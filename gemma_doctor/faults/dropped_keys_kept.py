@@ -7,7 +7,6 @@ from typing import Any
 
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import hooked
-from gemma_doctor.compat.caches import keep_dropped_keys
 from gemma_doctor.faults import fault, last_attention_of
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
@@ -20,7 +19,7 @@ def dropped_keys_kept(patient: Patient) -> Iterator[None]:
     def keep(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for value in (*args, *kwargs.values()):
             if compat.is_cache(value) and value.layers:
-                keep_dropped_keys(value, 0)
+                compat.keep_dropped_keys(value, 0)
 
     # when the last module is entered, layer 0 has stored this forward's keys
     with hooked(last_attention_of(patient), keep):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemma_doctor import compat
-from gemma_doctor.faults import fault
+from gemma_doctor.faults import fault, no_window
 from gemma_doctor.loading import Patient
 
 
-@fault("sliding-window", why_not=lambda patient: "" if patient.window else "the model has no window")
+@fault("sliding-window", why_not=no_window)
 def window_halved(patient: Patient) -> Iterator[None]:
     """Halve config.sliding_window of a loaded model."""
     configs = [compat.text_config(model) for model in patient.models]

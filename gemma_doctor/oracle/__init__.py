@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemma_doctor.oracle.cache import ITEM_BYTES, UNITS, KvLayer, kv_layers, latent, size_in_words
-from gemma_doctor.oracle.masks import Rule, causal, positions, real_keys, sliding
+from gemma_doctor.oracle.masks import Rule, causal, positions, real_keys, sliding, visible
 from gemma_doctor.oracle.numbers import (
     EPSILON,
     FINDING_FLOORS,
@@ -41,4 +41,5 @@ __all__ = [
     "sliding",
     "usable_epsilon",
     "usable_theta",
+    "visible",
 ]

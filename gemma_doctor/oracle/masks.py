@@ -46,6 +46,16 @@ def real_keys(real: Any) -> Rule:
     return Rule(lambda query, key: real[..., (query - query) + key])
 
 
+def visible(window: int | None, real: Any) -> Rule:
+    """What a layer should read: its window, or without one everything before, but no pads.
+
+    Args:
+        window: W, None for a full layer.
+        real: True for real tokens, shape (..., columns).
+    """
+    return (sliding(window) if window else causal) & real_keys(real)
+
+
 def positions(real: Bools) -> Ints:
     """Position of every token: the first real one of a row is 0, then +1 each. Pads, which are free, get 0.
 

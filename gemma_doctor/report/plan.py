@@ -6,7 +6,7 @@ The document, the same bytes for the same subject, options and memory:
         nothing of their own), layers, keys (needed per layer and row), bytes_per_token (all layers, one row), bytes and
         bytes_without_window (whole batch);
     contexts: growing, the last is the one asked for: context, bytes, bytes_without_window, fits (true, false or null);
-    weights: bytes as stored, or null; memory: null, or device ("cpu", "cuda:0", "--memory") and total in bytes;
+    weights: bytes as stored, or null; memory: null, or from (who says so) and total in bytes;
     fits: the cache and the weights, as far as they are counted, at the context asked for; notes: sentences.
 """
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 KINDS_HEAD = ("layer kind", "layers", "numbers per key", "keys needed", "bytes/token", "cache", "without the window")
 CONTEXTS_HEAD = ("context", "cache", "without the window", "fits")
 FITS = {True: "yes", False: "NO", None: "not known"}
-MEMORY = {"--memory": "--memory", "cpu": "RAM of this machine", "cuda:0": "first GPU of this machine"}
 COUNTED = (
     "A sliding layer needs W keys at a step: W-1 that it kept, and the new token's own.",
     "Activations, and what the runtime itself takes, come on top.",
@@ -93,12 +92,12 @@ def _verdict(plan: Plan) -> str:
     if plan.memory is None:
         return f"needs {needed}; this machine does not say how much memory it has: --memory SIZE"
     fits = "fits" if plan.fits(plan.asked) else "DOES NOT FIT"
-    return f"{fits}: {needed}, in {size_in_words(plan.memory.total)} ({MEMORY[plan.memory.device]})"
+    return f"{fits}: {needed}, in {size_in_words(plan.memory)} ({plan.memory_from})"
 
 
 def document(plan: Plan) -> str:
     """JSON, pure ASCII, ending in a newline."""
-    asked, memory = plan.asked, plan.memory
+    asked = plan.asked
     kinds = [asdict(kind) for kind in asked.kinds]
     content = {
         "subject": plan.subject,
@@ -118,7 +117,7 @@ def document(plan: Plan) -> str:
             for one in plan.ladder
         ],
         "weights": plan.weights,
-        "memory": None if memory is None else {"device": memory.device, "total": memory.total},
+        "memory": None if plan.memory is None else {"from": plan.memory_from, "total": plan.memory},
         "fits": plan.fits(asked),
         "notes": plan.notes,
     }

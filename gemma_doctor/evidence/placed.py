@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemma_doctor.evidence.arrays import EMPTY_SLOT, FULL, SLIDING, Bools, Floats32, Ints
+from gemma_doctor.evidence.arrays import FULL, SLIDING, Bools, Floats32, Ints
 from gemma_doctor.evidence.running import Forward, KernelCall, Pass, Trace
 
 
 @dataclass(frozen=True)
-class Read:
+class PlacedReading:
     """What some queries of one call read.
 
     Attributes:
@@ -39,25 +39,20 @@ class Read:
     judged: Bools
 
 
-def reads(trace: Trace) -> Iterator[Read]:
+def placed_readings(trace: Trace) -> Iterator[PlacedReading]:
     """Every reading of a sliding or a full layer."""
     for one in trace.passes:
         for step, forward, real in one.steps():
             for call in forward.calls:
-                kind = trace.layer_kinds.get(call.layer)
-                if call.reading is not None and kind in (SLIDING, FULL):
-                    yield _read(one, step, forward, call, real, one.window if kind == SLIDING else None)
+                if call.reading is not None and trace.layer_kinds.get(call.layer) in (SLIDING, FULL):
+                    yield _placed(one, step, forward, call, real, trace.window(one, call.layer))
 
 
-def _read(one: Pass, step: int, forward: Forward, call: KernelCall, real: Bools, window: int | None) -> Read:
+def _placed(one: Pass, step: int, forward: Forward, call: KernelCall, real: Bools, window: int | None) -> PlacedReading:
     assert call.reading is not None
     queries, weights = call.reading.queries, call.reading.weights
-    columns: Ints = np.arange(call.key_shape[2]) + forward.first_key(call)
-    empty = columns >= forward.total
-    if call.key_positions is not None:
-        held = call.key_positions[0]
-        columns, empty = np.where(held >= 0, held, columns), empty | (held == EMPTY_SLOT)
-    return Read(
+    columns, empty = forward.key_columns(call)
+    return PlacedReading(
         one=one,
         step=step,
         forward=forward,
