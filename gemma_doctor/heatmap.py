@@ -20,6 +20,7 @@ from gemma_doctor.evidence import (
     EMPTY_SLOT,
     SLIDING,
     Bools,
+    Floats,
     Floats32,
     Forward,
     Ints,
@@ -92,9 +93,15 @@ class _Heatmap:
     def _text(self) -> Text:
         count = sum(self.facts.layers[layer].query_heads for layer in self.layers)
         count = 1 if self.view.kind == "influence" else count
-        if len(self.rows) * self.rows.stop * count > MOST_WEIGHTS:
+        columns = self.rows.stop + self.view.pads
+        if self.limit is not None and columns > self.limit:
             raise DoctorError(
-                f"--pos {self.view.pos}: {len(self.rows):,} rows of {self.rows.stop:,} keys are too many",
+                f"--pads {self.view.pads}: the model has {self.limit:,} positions, {self.rows.stop:,} are tokens",
+                f"at most {max(self.limit - self.rows.stop, 0):,} here",
+            )
+        if len(self.rows) * columns * count > MOST_WEIGHTS:
+            raise DoctorError(
+                f"--pos {self.view.pos}: {len(self.rows):,} rows of {columns:,} keys are too many",
                 "fewer rows, or fewer layers (--layers)",
             )
         ids = self.tokens.exact(self.rows.stop)
@@ -179,6 +186,9 @@ class _Heatmap:
                 self.notes.append("position 0 has no decode step: it was read as a prompt of one token")
         if run.crash:
             raise CouldNotLook(f"{run.crash.kind} after {run.crash.total:,} tokens: {run.crash.message}")
+        steps = run.forwards[-1].total - self.text.ids.shape[1] if run.forwards else -1
+        if steps < 0:
+            raise CouldNotLook(f"the library ended {-steps} tokens before the last of the text")
         if run.recorder.unreadable:
             self.notes.append(f"not all could be read: {run.recorder.unreadable}")
         return run
@@ -186,17 +196,20 @@ class _Heatmap:
     def _panel(self, layer: int, calls: Sequence[tuple[Forward, KernelCall]]) -> Panel:
         facts = self.facts.layers[layer]
         shape = (facts.query_heads, len(self.rows), len(self.keys))
-        values = np.full(shape, np.nan, dtype=np.float32)
+        values, sums = np.full(shape, np.nan, dtype=np.float32), np.full(shape[:2], np.nan)
         misplaced: tuple[tuple[int, int | None], ...] = ()
         for forward, call in calls:
-            misplaced = self._fill(values, forward, call)
-        allowed = self._allowed(layer)
+            misplaced = self._fill(values, sums, forward, call)
+        read: Bools = ~np.isnan(sums[0])
+        if not read.all():
+            self.notes.append(f"layer {layer}: {counted(int((~read).sum()), 'row')} could not be read")
+        allowed = self._allowed(layer) & read[:, None]
         where = None
         if self.view.kind == "attention":
-            read = ~np.isnan(values).all(axis=(0, 2))
             # a weight rounded to bfloat16 is off by 0.4 % at most, and so is their sum
             rounding = 1e-4 if self.patient.dtype == "float32" else 1e-2
-            where = shares(values[:, read], allowed[read], np.array(self.rows)[read], self.keys, rounding)
+            rows = np.array(self.rows)[read]
+            where = shares(values[:, read], allowed[read], rows, self.keys, sums=sums[:, read], rounding=rounding)
             if where.has_sink:
                 self.notes.append("rows that sum below 1: the kernel has a sink of its own")
         labels, shown = _reduced(values, self.view)
@@ -211,17 +224,20 @@ class _Heatmap:
             misplaced=misplaced,
         )
 
-    def _fill(self, values: Floats32, forward: Forward, call: KernelCall) -> tuple[tuple[int, int | None], ...]:
-        """Put one call's rows into their places, each key where the token that it holds belongs."""
+    def _fill(
+        self, values: Floats32, sums: Floats, forward: Forward, call: KernelCall
+    ) -> tuple[tuple[int, int | None], ...]:
+        """Put one call's rows into their places, each key where the token that it holds belongs.
+
+        Several slots with one token's key count together; what lies on empty slots belongs to no token.
+        """
         assert call.reading is not None
         due = forward.first_key(call) + np.arange(call.key_shape[2])
-        place, empty = forward.key_columns(call)
+        (place, *_), (empty, *_) = forward.key_columns(call)
         if call.unrecognised:
             unknown = counted(call.unrecognised, "key")
             self.notes.append(f"layer {call.layer}: {unknown} of no known token, shown where they are due")
-        known = (place < values.shape[2]) & (due < forward.total)
-        rows = call.reading.queries - self.text.pads - self.rows.start
-        read = call.reading.weights[0]
+        rows, read = call.reading.queries - self.text.pads - self.rows.start, call.reading.weights[0]
         if self.view.kind == "mask":
             cells = forward.may_read(call)
             if cells is None:
@@ -229,7 +245,13 @@ class _Heatmap:
                 return ()
             own = call.reading.queries - forward.first_query(call)
             read = np.broadcast_to(cells[0][:, own], read.shape)
-        values[:, rows[:, None], place[known]] = read[..., known]
+        known = (place < values.shape[2]) & (due < forward.total)
+        held = known & ~empty
+        flat = np.zeros((values.shape[2], read.shape[0] * read.shape[1]), dtype=np.float32)
+        np.add.at(flat, place[held], read[..., held].reshape(-1, int(held.sum())).T)
+        block, at = flat.T.reshape(*read.shape[:2], -1), np.unique(place[held])
+        values[:, rows[:, None], at] = block[..., at]
+        sums[:, rows] = read.sum(axis=-1)
         return self._misplaced(due[known], np.where(empty, EMPTY_SLOT, place)[known])
 
     def _misplaced(self, due: Ints, held: Ints) -> tuple[tuple[int, int | None], ...]:

@@ -143,7 +143,9 @@ def reading(readable: Bools, queries: Sequence[int]) -> Reading:
         queries: columns of the sequence, q of them.
     """
     weights = readable / np.maximum(readable.sum(axis=-1, keepdims=True), 1)
-    return Reading(frozen(np.array(queries)), frozen(np.stack([weights, weights], axis=1).astype(np.float32)))
+    outputs = np.ones((*readable.shape[:2], 2 * HEAD_DIM), dtype=np.float32)
+    by_head = np.stack([weights, weights], axis=1).astype(np.float32)
+    return Reading(frozen(np.array(queries)), frozen(by_head), frozen(outputs))
 
 
 def kernel_call(layer: int, mask: MaskFacts | None, rows: int, fed: int, keys: int, **changes: Any) -> KernelCall:
@@ -232,6 +234,15 @@ def with_call(one: Pass, step: int, layer: int, **changes: Any) -> Pass:
     calls[layer] = replace(calls[layer], **changes)
     forwards[step] = replace(forwards[step], calls=tuple(calls))
     return replace(one, forwards=tuple(forwards))
+
+
+def with_output(one: Pass, step: int, layer: int, place: Any, output: float) -> Pass:
+    """A pass with another output at (sequence, row, entry) of one reading."""
+    before = one.forwards[step].calls[layer].reading
+    assert before is not None
+    outputs = before.outputs.copy()
+    outputs[place] = output
+    return with_call(one, step, layer, reading=replace(before, outputs=frozen(outputs)))
 
 
 def with_weight(one: Pass, step: int, layer: int, place: Any, weight: float) -> Pass:

@@ -11,7 +11,7 @@ import pytest
 from gemma_doctor.checks.cache.decode_parity import AGREES, decode_parity
 from gemma_doctor.evidence import Pass, frozen
 from gemma_doctor.finding import CheckResult, Outcome
-from gemma_doctor.testing import one_pass, run_check, trace, with_call, with_weight
+from gemma_doctor.testing import one_pass, run_check, trace, with_call, with_output, with_weight
 
 # the tokens of the second, 10 of the prompt and 4 after it, are those of the first
 SCORED, PROMPT = one_pass(14, 0, name="scored 2W", same_tokens_as="prompt 2W"), one_pass(10, 4, name="prompt 2W")
@@ -35,7 +35,21 @@ def test_routes_that_disagree(one: Pass, step: int, row: int) -> None:
     assert finding.where.layers == ()
     assert finding.where.passes == ("prompt 2W", "scored 2W")
     assert finding.where.boundary == "first in layer 0, row 11; 1 layer in all"
-    assert finding.observed == "weights differ by up to 0.002"
+    assert finding.observed == "weights differ by up to 0.002 there"
+
+
+def test_the_first_row_is_named_and_not_the_worst() -> None:
+    odd = with_weight(with_weight(PROMPT, 2, 0, (0, 0, 0, -1), 0.1), 3, 0, (0, 0, 0, -1), 0.2)
+    (finding,) = examined(odd, SCORED).findings
+    assert finding.where.boundary == "first in layer 0, row 11; 1 layer in all"
+    assert finding.observed == "weights differ by up to 0.075 there"
+
+
+def test_other_values_behind_the_same_keys() -> None:
+    """Weights agree; what comes out of them does not."""
+    (finding,) = examined(with_output(PROMPT, 4, 1, (0, 0, 3), 1.5), SCORED).findings
+    assert finding.where.boundary == "first in layer 1, row 13; 1 layer in all"
+    assert finding.observed == "the same weights, and outputs that differ by 0.5 of the largest: other values"
 
 
 def test_the_same_tokens_at_other_places_agree() -> None:
@@ -55,5 +69,6 @@ def test_where_nothing_can_be_compared() -> None:
             odd = with_call(odd, step, call.layer, query_dtype="bfloat16")
     assert examined(odd, SCORED).outcome is Outcome.SKIPPED
     assert examined(PROMPT, SCORED, unreadable="no compiler").reason == "no compiler"
-    assert examined(PROMPT).outcome is Outcome.NOT_APPLICABLE
+    assert examined(PROMPT).outcome is Outcome.SKIPPED  # there are decode steps, and nothing to hold them against
+    assert examined(SCORED).outcome is Outcome.NOT_APPLICABLE
     assert examined(PROMPT, SCORED, causal=False).outcome is Outcome.NOT_APPLICABLE

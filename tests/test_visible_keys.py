@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,9 +136,33 @@ def test_without_readings() -> None:
 
 
 def test_a_readout_that_is_none() -> None:
-    result = examined(with_weight(LONG, 0, 0, (0, 0, 9, 0), 0.5))
-    assert result.outcome is Outcome.SKIPPED
-    assert "layer 0 sum to 1.5" in result.reason
+    odd = with_weight(LONG, 0, 0, (0, 0, 9, 0), 0.5)
+    result = examined(odd)
+    assert result.outcome is Outcome.PASS  # by all others
+    assert result.examined is not None
+    assert result.examined.sentence.endswith("1 call left out, whose weights sum to more than 1")
+    alone = replace(odd, forwards=(replace(odd.forwards[0], calls=odd.forwards[0].calls[:1]),))
+    assert examined(alone).outcome is Outcome.SKIPPED
+
+
+def test_a_distance_that_is_read_in_prompts_and_never_at_decode_steps() -> None:
+    """W - 1 back is read in the prompt; a kernel with one key less at each step is found all the same."""
+    one = one_pass(12, 20, name="beyond")
+    for step in range(1, 21):
+        for head in (0, 1):
+            one = with_weight(one, step, 0, (0, head, 0, 0), 0.0)
+    finding = only_finding(examined(one))
+    assert finding.where.boundary == "first in layer 0, at decode steps"
+    assert finding.observed.startswith("no weight on keys 7 to 7 back")
+
+
+def test_keys_of_another_row_are_told_by_row() -> None:
+    """Recognised row by row: a stale key in one sequence accuses no other."""
+    padded = one_pass(PADDED, name="padded batch")
+    call = padded.forwards[1].calls[1]
+    held = np.tile(np.arange(call.key_shape[2]), (2, 1))
+    held[0, 5] = 1  # sequence 0 holds token 1 twice; in sequence 1 that token is a pad
+    assert examined(with_call(padded, 1, 1, key_positions=frozen(held))).findings == ()
 
 
 # --- a fault in a skeleton -------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ How to fix
     `get_seq_length()` of the cache, never from a key tensor of a sliding layer.
 
 Known limits
-    Keys are recognised among those that a layer handed to its cache, in the batch's first row, at decode steps (in the
-    long generation next to the edge only). More keys than needed cost memory only, behind a right mask: see
-    cache-growth. Fixed-size caches of releases before 4.54 know no cumulative length.
+    Keys are recognised among those that a layer handed to its cache, at decode steps (in the long generation next to
+    the edge and at every 16th step). That values belong to their keys is decode-parity's business. More keys than
+    needed cost memory only, behind a right mask: see cache-growth. Fixed-size caches of releases before 4.54 know no
+    cumulative length.
 
 References
     transformers issue 37574: the oldest key of the window was dropped one step early (4.43 to 4.51, fixed in 4.52.1).
@@ -33,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from gemma_doctor.check import check, nothing_there
-from gemma_doctor.evidence import FOREIGN, CacheLayer, Forward, KernelCall, Pass, Trace
+from gemma_doctor.evidence import FOREIGN, UNRECOGNISED, Bools, CacheLayer, Forward, Ints, KernelCall, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting, Strip, ranges
 
 LENGTH = "a cache layer reports a wrong length"
@@ -41,7 +42,7 @@ MISSING = "the cache holds fewer keys than the window needs"
 HANDED = "the kernel receives fewer keys than the query should read"
 OTHERS = "the cache hands over other keys than those of the window"
 STALE = "the cache hands over keys that this run never stored"
-FEW = 3
+FEW, HALF = 3, 0.5
 
 
 @check(decides_before="positions")
@@ -49,12 +50,12 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
     """The cache counts every token and hands over the keys of the window."""
     seen: dict[str, tuple[_Fault, Sighting]] = {}
     steps = layers = 0
-    for one, step, forward in trace.forwards():
+    for one, step, forward, real in trace.steps():
         if not forward.cache:
             continue
         steps += 1
         layers = max(layers, len(forward.cache))
-        for fault in _faults(trace, one, forward):
+        for fault in _faults(trace, one, forward, real):
             first = Sighting(fault.observed, fault.expected, f"first in {one.place(step, forward.total)}")
             _, sighting = seen.setdefault(fault.title, (fault, first))
             sighting.at(one.name, fault.layer)
@@ -81,7 +82,7 @@ class _Fault:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _faults(trace: Trace, one: Pass, forward: Forward) -> Iterator[_Fault]:
+def _faults(trace: Trace, one: Pass, forward: Forward, real: Bools) -> Iterator[_Fault]:
     for layer in forward.cache:
         if layer.seen is not None and layer.seen != forward.total:
             said = f"{forward.total}: as many as were fed"
@@ -91,25 +92,44 @@ def _faults(trace: Trace, one: Pass, forward: Forward) -> Iterator[_Fault]:
         needed = _needed(trace, one, forward.total, call.layer)
         if forward.is_decode_step and call.key_shape[2] < needed:
             yield _Fault(HANDED, call.layer, f"{call.key_shape[2]} keys", f"{needed} keys")
-        yield from _others(one, forward, call, set(range(forward.total - needed, forward.total)))
+        yield from _others(one, forward, call, real, needed)
 
 
-def _others(one: Pass, forward: Forward, call: KernelCall, due: set[int]) -> Iterator[_Fault]:
-    """What the keys that a call received are of, against the tokens that should be among them."""
-    if call.key_positions is None:
-        return
-    columns = call.key_positions[0]
-    foreign, known = np.flatnonzero(columns == FOREIGN), set(columns[columns >= 0].tolist())
-    if len(foreign) and len(known) >= len(foreign):  # else keys are not stored as they are read: nothing can be told
-        observed = f"{len(foreign)} of {len(columns)} keys, first in the place of token "
-        observed += str(forward.first_key(call) + int(foreign[0]))
-        yield _Fault(STALE, call.layer, observed, "the keys of tokens that were handed to the cache")
-    elif not call.unrecognised and due - known:
-        lost, instead = (", ".join(ranges(sorted(some))[:FEW]) for some in (due - known, known - due))
-        observed = f"{len(known & due)} keys of the window, the oldest is token {min(known, default=-1)}; lacks {lost}"
-        observed += f", holds {instead} instead" if instead else ""
-        more = {"strip": _strip(call.layer, known, due), "known": _known(one, forward, call, due - known)}
-        yield _Fault(OTHERS, call.layer, observed, f"{len(due)} keys, the oldest is token {min(due)}", more)
+def _others(one: Pass, forward: Forward, call: KernelCall, real: Bools, needed: int) -> Iterator[_Fault]:
+    """What the keys that a call received are of, against the tokens that should be among them; the first row wrong.
+
+    Args:
+        real: no pads, shape (b, columns).
+        needed: keys that the last query reads, itself included.
+    """
+    held = call.key_positions
+    if held is None or not (_known(held).mean(axis=1) >= HALF).any():
+        return  # keys are not stored as they are read: nothing can be told
+    window = np.arange(forward.total - needed, forward.total)
+    for sequence, (columns, due) in enumerate(
+        zip(held, (set(window[row[window]].tolist()) for row in real), strict=True)
+    ):
+        foreign, known = np.flatnonzero(columns == FOREIGN), set(columns[_known(columns)].tolist())
+        of_batch = f" of sequence {sequence}" if len(real) > 1 else ""
+        if len(foreign):
+            observed = f"{len(foreign)} of {len(columns)} keys{of_batch}, first in the place of token "
+            observed += str(forward.first_key(call) + int(foreign[0]))
+            yield _Fault(STALE, call.layer, observed, "the keys of tokens that were handed to the cache")
+            return
+        if not (columns == UNRECOGNISED).any() and due - known:
+            lost, instead = (", ".join(ranges(sorted(some))[:FEW]) for some in (due - known, known - due))
+            observed = f"{len(known & due)} keys of the window{of_batch}, "
+            observed += f"the oldest is token {min(known & due, default=-1)}; lacks {lost}"
+            observed += f", holds {instead} instead" if instead and not of_batch else ""
+            more = {"strip": _strip(call.layer, known, due), "known": _public(one, forward, call, due - known)}
+            yield _Fault(OTHERS, call.layer, observed, f"{len(due)} keys, the oldest is token {min(due)}", more)
+            return
+
+
+def _known(held: Ints) -> Bools:
+    """Columns whose token was recognised."""
+    known: Bools = held >= 0
+    return known
 
 
 def _needed(trace: Trace, one: Pass, total: int, layer: int) -> int:
@@ -128,7 +148,7 @@ def _stored(trace: Trace, one: Pass, forward: Forward, layer: CacheLayer) -> Ite
         yield _Fault(MISSING, layer.layer, f"{layer.stored} keys stored", f"at least {needed}")
 
 
-def _known(one: Pass, forward: Forward, call: KernelCall, missing: set[int]) -> str:
+def _public(one: Pass, forward: Forward, call: KernelCall, missing: set[int]) -> str:
     """The public fault whose signature this is: a static layer that is just full has dropped the oldest key."""
     static = any(layer.static for layer in forward.cache if layer.layer == call.layer)
     if static and forward.total == one.window and missing == {0}:

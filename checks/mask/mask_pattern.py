@@ -58,7 +58,7 @@ def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
     seen: dict[str, tuple[_Wrong, Sighting]] = {}
     left: Counter[str] = Counter()
     calls = cells = 0
-    for one, step, forward, real in _forwards(trace):
+    for one, step, forward, real in trace.steps():
         known: dict[tuple[object, ...], tuple[_Wrong, ...]] = {}
         for call in forward.calls:
             why_not = _why_not(trace, one, call)
@@ -84,13 +84,6 @@ def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
         raise nothing_there(trace, f"no call to compare: {others}" if left else "no call of an attention function")
     said = f"{calls:,} calls, {cells:,} different cells" + ("" if seen else ": windows, causality and pads as due")
     yield Examined(calls, said + (f"; not compared: {others}" if left else ""))
-
-
-def _forwards(trace: Trace) -> Iterator[tuple[Pass, int, Forward, Bools]]:
-    """Every forward with its pass, its step, and which columns up to its end are real, shape (b, total)."""
-    for one in trace.passes:
-        for step, forward, real in one.steps():
-            yield one, step, forward, real
 
 
 def _why_not(trace: Trace, one: Pass, call: KernelCall) -> str:

@@ -32,14 +32,14 @@ import numpy as np
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
 from gemma_doctor.evidence import Bools, Ints, PlacedReading, Trace, placed_readings
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting, Strip, counted
-from gemma_doctor.oracle import visible
+from gemma_doctor.oracle import causal, sliding
 
 FUTURE = "tokens read the future"
 EMPTY = "tokens read empty slots of the cache"
 PADS = "real tokens read pads"
 FAR = "tokens read beyond their window"
 UNREAD = "no head ever reads some keys that all should"
-DO = "mend what the mask and cache checks say; if they pass, try --attn-implementation eager: the kernel is at fault"
+DO = "mend what the mask and cache checks say; if they pass, the kernel is at fault: try another --attn-implementation"
 MOST = 1.02  # sum of a row, rounded in half precision
 ENOUGH = 16  # weights at one distance
 UNDERFLOW = 0.01  # share of weights
@@ -50,13 +50,12 @@ def visible_keys(trace: Trace) -> Iterator[Finding | Examined]:
     """No head reads a key that it should not, and every key that should be read is read."""
     if not trace.causal:
         raise NotApplicable("bidirectional: queries read keys on both sides")
-    found = list(placed_readings(trace))
-    if not found:
+    every = list(placed_readings(trace))
+    if not every:
         raise CouldNotLook(trace.unreadable or "no row of a kernel was read")
-    for read in found:
-        if (read.weights.sum(axis=-1) > MOST).any():
-            most = np.nanmax(read.weights.sum(axis=-1))
-            raise CouldNotLook(f"weights of layer {read.call.layer} sum to {most:.3g}: this is no readout")
+    found = [read for read in every if not (read.weights.sum(axis=-1) > MOST).any()]
+    if not found:
+        raise CouldNotLook("weights of every row sum to more than 1: this is no readout")
     faults = [*_forbidden(found), *_never_read(found)]
     yield from faults
     rows, layers = sum(len(read.queries) for read in found), len({read.call.layer for read in found})
@@ -64,18 +63,26 @@ def visible_keys(trace: Trace) -> Iterator[Finding | Examined]:
     said += "" if faults else ": nothing outside the window"
     untold = sum(bool(read.call.unrecognised) for read in found)
     said += f"; in {counted(untold, 'call')} not all keys were recognised: the others count as due" if untold else ""
+    odd = len(every) - len(found)
+    said += f"; {counted(odd, 'call')} left out, whose weights sum to more than 1" if odd else ""
     yield Examined(rows, said + (f"; not all could be read: {trace.unreadable}" if trace.unreadable else ""))
 
 
 def _allowed(read: PlacedReading) -> Bools:
     """What should be read, shape (b, q, k)."""
-    due: Bools = visible(read.window, read.real)(read.queries[:, None], read.columns[None])
-    return due & ~read.empty
+    rule = sliding(read.window) if read.window else causal
+    due: Bools = rule(read.queries[:, None], read.columns[:, None])
+    return due & (_real(read) & ~read.empty)[:, None]
 
 
 def _back(read: PlacedReading) -> Ints:
-    """How far back each key lies, shape (q, k)."""
-    return read.queries[:, None] - read.columns
+    """How far back each key lies, shape (b, q, k)."""
+    return read.queries[:, None] - read.columns[:, None]
+
+
+def _real(read: PlacedReading) -> Bools:
+    """Keys that are no pads, shape (b, k)."""
+    return np.take_along_axis(read.real, read.columns, axis=1)
 
 
 # --- what should not be read -----------------------------------------------------------------------------------------
@@ -86,11 +93,12 @@ def _surplus(read: PlacedReading) -> Iterator[tuple[str, Bools]]:
     surplus = (read.weights > 0) & (~_allowed(read) & read.judged[..., None])[:, None]
     if not surplus.any():
         return
-    future, pads = (_back(read) < 0) & ~read.empty, ~read.real[:, None, None, read.columns]
-    yield EMPTY, surplus & read.empty
+    empty, pads = read.empty[:, None, None], ~_real(read)[:, None, None]
+    future = (_back(read) < 0)[:, None] & ~empty
+    yield EMPTY, surplus & empty
     yield FUTURE, surplus & future
-    yield PADS, surplus & ~read.empty & ~future & pads
-    yield FAR, surplus & ~read.empty & ~future & ~pads
+    yield PADS, surplus & ~empty & ~future & pads
+    yield FAR, surplus & ~empty & ~future & ~pads
 
 
 def _forbidden(found: list[PlacedReading]) -> Iterator[Finding]:
@@ -108,7 +116,7 @@ def _forbidden(found: list[PlacedReading]) -> Iterator[Finding]:
 
 def _first(read: PlacedReading, title: str, cells: Bools) -> tuple[Sighting, Strip]:
     sequence, head, row, key = np.argwhere(cells)[0]
-    query, column, layer = int(read.queries[row]), int(read.columns[key]), read.call.layer
+    query, column, layer = int(read.queries[row]), int(read.columns[sequence, key]), read.call.layer
     where = {FUTURE: f"{column - query} ahead", EMPTY: "an empty slot"}.get(title, f"{query - column} back")
     of_batch = f" of sequence {sequence}" if len(read.real) > 1 else ""
     heads = f"{cells.any(axis=(0, 2, 3)).sum()} of {cells.shape[1]} heads"
@@ -121,7 +129,7 @@ def _first(read: PlacedReading, title: str, cells: Bools) -> tuple[Sighting, Str
     )
     strip = Strip.around(
         place,
-        read.columns.tolist(),
+        read.columns[sequence].tolist(),
         _allowed(read)[sequence, row].tolist(),
         (read.weights[sequence, head, row] > 0).tolist(),
     )
@@ -132,12 +140,13 @@ def _first(read: PlacedReading, title: str, cells: Bools) -> tuple[Sighting, Str
 
 
 def _never_read(found: list[PlacedReading]) -> Iterator[Finding]:
-    layers: dict[tuple[int, int | None], list[PlacedReading]] = {}
+    # prompts and decode steps apart: a kernel computes them in different ways
+    layers: dict[tuple[int, int | None, bool], list[PlacedReading]] = {}
     for read in found:
         if read.judged.all():
-            layers.setdefault((read.call.layer, read.window), []).append(read)
+            layers.setdefault((read.call.layer, read.window, read.forward.is_decode_step), []).append(read)
     sighting = None
-    for (layer, window), of_layer in layers.items():
+    for (layer, window, decode), of_layer in layers.items():
         unread = _unread(of_layer)
         if not len(unread):
             continue
@@ -145,7 +154,8 @@ def _never_read(found: list[PlacedReading]) -> Iterator[Finding]:
             due = f"W = {window}" if window else "no window"
             observed = f"no weight on keys {unread[0]} to {unread[-1]} back, in any head of any row that was read"
             expected = f"some head reads them ({due}), as all others are read"
-            sighting = Sighting(observed, expected, f"first in layer {layer}")
+            where = "at decode steps" if decode else "in prompts"
+            sighting = Sighting(observed, expected, f"first in layer {layer}, {where}")
         for read in of_layer:
             sighting.at(read.one.name, layer)
     if sighting is not None:
@@ -158,7 +168,7 @@ def _unread(found: list[PlacedReading]) -> Ints:
     seen, read_at = np.zeros(longest, dtype=np.int64), np.zeros(longest, dtype=np.int64)
     for read in found:
         allowed = np.broadcast_to(_allowed(read)[:, None], read.weights.shape)
-        back = np.broadcast_to(_back(read), read.weights.shape)
+        back = np.broadcast_to(_back(read)[:, None], read.weights.shape)
         seen += np.bincount(back[allowed], minlength=longest)
         read_at += np.bincount(back[allowed & (read.weights > 0)], minlength=longest)
     enough = seen >= ENOUGH

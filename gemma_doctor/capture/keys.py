@@ -20,21 +20,21 @@ PROJECTIONS = 16
 
 
 class KeyBook:
-    """The keys that each layer handed to its cache, by token."""
+    """The keys that each layer handed to its cache, by row of the batch and token."""
 
     def __init__(self) -> None:
-        self._known: dict[int, torch.Tensor] = {}
+        self._known: dict[int, torch.Tensor] = {}  # shape (b, tokens, PROJECTIONS)
 
     def store(self, layer: int, keys: torch.Tensor, start: int) -> None:
         """Remember the keys of the tokens from `start` on; what was known of them and of later ones is forgotten.
 
         Args:
-            keys: as handed to the cache, shape (b, kv heads, tokens, head_dim); of the batch's first row.
+            keys: as handed to the cache, shape (b, kv heads, tokens, head_dim).
         """
         new = _projected(keys)
-        known = self._known.pop(layer, new[:0])
-        if start <= len(known):  # else tokens between were not seen, and nothing can be told any more
-            self._known[layer] = torch.cat([known[:start], new])
+        known = self._known.pop(layer, new[:, :0])
+        if start <= known.shape[1]:  # else tokens between were not seen, and nothing can be told any more
+            self._known[layer] = torch.cat([known[:, :start], new], dim=1)
 
     def recognise(self, layer: int, keys: torch.Tensor, first: int) -> Ints | None:
         """The token of each key column.
@@ -45,31 +45,37 @@ class KeyBook:
                 same token has the same key everywhere in layers without rotation.
 
         Returns:
-            Shape (1, k); FOREIGN where no key that was stored is near, UNRECOGNISED where several are, EMPTY_SLOT
+            Shape (b, k); FOREIGN where no key that this row stored is near, UNRECOGNISED where several are, EMPTY_SLOT
             where nothing was written (all zeros). None for layers that stored none.
         """
         if layer not in self._known:
             return None
-        known, held = self._known[layer], _projected(keys)
-        near = SAME_KEY * float(known.norm(dim=1).median())
-        due = first + torch.arange(len(held), device=held.device)
-        as_due = (held - known[due.clamp(max=len(known) - 1)]).norm(dim=1) <= near
-        as_due &= due < len(known)
-        position = torch.where(as_due, due, UNRECOGNISED)
-        position[(held == 0).all(dim=1)] = EMPTY_SLOT
-        lost = position == UNRECOGNISED
-        if lost.any():
-            same = torch.cdist(held[lost], known) <= near
-            count = same.sum(dim=1)
-            position[lost] = torch.where(count == 1, same.int().argmax(dim=1), UNRECOGNISED)
-            position[lost] = torch.where(count == 0, FOREIGN, position[lost])
-        return frozen(position.cpu().numpy().astype(np.int64)[None])
+        pairs = zip(self._known[layer], _projected(keys), strict=True)
+        positions = torch.stack([_positions(held, known, first) for known, held in pairs])
+        return frozen(positions.cpu().numpy().astype(np.int64))
+
+
+def _positions(held: torch.Tensor, known: torch.Tensor, first: int) -> torch.Tensor:
+    """Of one row: held of shape (k, PROJECTIONS), known of shape (tokens, PROJECTIONS)."""
+    near = SAME_KEY * float(known.norm(dim=1).median())
+    due = first + torch.arange(len(held), device=held.device)
+    as_due = (held - known[due.clamp(max=len(known) - 1)]).norm(dim=1) <= near
+    as_due &= due < len(known)
+    position = torch.where(as_due, due, UNRECOGNISED)
+    position[(held == 0).all(dim=1)] = EMPTY_SLOT
+    lost = position == UNRECOGNISED
+    if lost.any():
+        same = torch.cdist(held[lost], known) <= near
+        count = same.sum(dim=1)
+        position[lost] = torch.where(count == 1, same.int().argmax(dim=1), UNRECOGNISED)
+        position[lost] = torch.where(count == 0, FOREIGN, position[lost])
+    return position
 
 
 def _projected(keys: torch.Tensor) -> torch.Tensor:
-    """Shape (tokens, PROJECTIONS), of the batch's first row."""
-    flat = keys[0].detach().transpose(0, 1).flatten(1).float()
-    return flat @ _projection(flat.shape[1], flat.device)
+    """Shape (b, tokens, PROJECTIONS)."""
+    flat = keys.detach().transpose(1, 2).flatten(2).float()
+    return flat @ _projection(flat.shape[2], flat.device)
 
 
 @lru_cache(maxsize=8)

@@ -36,6 +36,7 @@ TRUE_WINDOW_STEPS = 16
 # A prompt grows the cost of a skeleton's true window with its square: 4,096 takes seconds, 131,072 would take an hour.
 LONGEST_TRUE_WINDOW = 8192
 SECOND_TURN_TOKENS = 12
+EVERY = 16  # a cache can go wrong later as well
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,9 @@ class Passes:
                 self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
         for delta in (-1, 0, 1):
             self._simple(self._edge_name(delta), edge + delta)
-        name = "prompt 2W" if self.patient.window else f"prompt of {2 * edge}"
-        beyond = self._simple(name, 2 * edge)
+        beyond_edge = 2 * edge if self._positions is None else max(min(2 * edge, self._positions - STEPS), 1)
+        name = "prompt 2W" if self.patient.window and beyond_edge == 2 * edge else f"prompt of {beyond_edge}"
+        beyond = self._simple(name, beyond_edge)
         if causal:
             if beyond is not None and beyond.crash is None:
                 self._scored(beyond.tokens, name)
@@ -185,7 +187,7 @@ class Passes:
 
     def _scored(self, tokens: torch.Tensor, same_as: str) -> None:
         """One forward over the tokens of another pass, shape (1, T), as a text is scored."""
-        name = "scored 2W" if self.patient.window else f"scored {tokens.shape[1]}"
+        name = same_as.replace("prompt", "scored")
         if name in self.done:
             return
         self.progress(f"{name}: {tokens.shape[1]:,} tokens")
@@ -259,8 +261,13 @@ def _decode_steps(start: int, total: int) -> range:
 
 
 def _around(edge: int) -> Wanted:
-    """The decode steps that end next to total length `edge`."""
-    return lambda start, total: range(start, total) if start and edge - 1 <= total <= edge + 2 else range(0)
+    """The decode steps that end next to total length `edge`, and every 16th."""
+
+    def wanted(start: int, total: int) -> range:
+        near = edge - 1 <= total <= edge + 2 or total % EVERY == 0
+        return range(start, total) if start and near else range(0)
+
+    return wanted
 
 
 def _all_real(ids: torch.Tensor) -> Bools:

@@ -67,6 +67,12 @@ def attention_weights(
     return frozen(weights.numpy())
 
 
+def picked_outputs(output: torch.Tensor, rows: Sequence[int]) -> Floats32:
+    """Some rows of what an attention function put out, shape (b, rows, query heads * head_dim)."""
+    picked = output.index_select(1, torch.tensor(list(rows), device=output.device))
+    return frozen(picked.flatten(2).float().cpu().numpy())
+
+
 def _with_value(
     args: Sequence[Any], kwargs: Mapping[str, Any], value: torch.Tensor
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:

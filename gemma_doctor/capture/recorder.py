@@ -19,7 +19,7 @@ from gemma_doctor.capture.hooks import fed_columns, hooked
 from gemma_doctor.capture.keys import KeyBook
 from gemma_doctor.capture.masks import dtype_name, mask_facts
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
-from gemma_doctor.capture.readout import CannotRead, attention_weights, named_arguments
+from gemma_doctor.capture.readout import CannotRead, attention_weights, named_arguments, picked_outputs
 from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import (
     Bools,
@@ -158,7 +158,7 @@ class Recorder:
                 call = self._call(name, **named)
                 self._running.calls.append(call)  # before it runs: a crash is told by its last call
                 output = kernel(*args, **kwargs)
-                self._running.calls[-1] = self._read(call, named["key"], kernel, args, kwargs)
+                self._running.calls[-1] = self._read(call, output, kernel, args, kwargs)
                 return output
 
             return watched
@@ -182,7 +182,7 @@ class Recorder:
             window_argument=others.get("sliding_window"),
         )
 
-    def _read(self, call: KernelCall, key: Any, kernel: Callable[..., Any], args: Any, kwargs: Any) -> KernelCall:
+    def _read(self, call: KernelCall, output: Any, kernel: Callable[..., Any], args: Any, kwargs: Any) -> KernelCall:
         """The call with what was asked to be read in it."""
         assert self._running is not None
         if self.wanted is None or (self.only is not None and call.layer not in self.only):
@@ -191,8 +191,9 @@ class Recorder:
         columns = [one for one in self.wanted(self.start, total) if total - queries <= one < total]
         if not columns:
             return call
+        rows = [one - (total - queries) for one in columns]
         try:
-            weights = attention_weights(kernel, args, kwargs, [one - (total - queries) for one in columns])
+            weights, outputs = attention_weights(kernel, args, kwargs, rows), picked_outputs(output[0], rows)
         except Exception as error:  # the subject itself has just run: this is a limit of the readout
             if is_ours(error) and not isinstance(error, CannotRead):
                 raise
@@ -200,8 +201,8 @@ class Recorder:
             return call
         return replace(
             call,
-            key_positions=self._book.recognise(call.layer, key, max(0, total - keys)),
-            reading=Reading(frozen(np.array(columns, dtype=np.int64)), weights),
+            key_positions=self._book.recognise(call.layer, named_arguments(args, kwargs)["key"], max(0, total - keys)),
+            reading=Reading(frozen(np.array(columns, dtype=np.int64)), weights, outputs),
         )
 
     def _facts(self, mask: Any) -> MaskFacts | None:

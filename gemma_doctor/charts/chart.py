@@ -9,6 +9,8 @@ import numpy as np
 
 from gemma_doctor.evidence import Bools, Floats, Floats32, Ints
 
+EMPTY_ROUNDING = 1e-6  # of a sum of float32 weights
+
 
 @dataclass(frozen=True)
 class Shares:
@@ -110,28 +112,34 @@ class Chart:
         return len(self.queries) == 1
 
 
-def shares(weights: Floats32, allowed: Bools, queries: Ints, keys: Ints, rounding: float = 1e-4) -> Shares:
+def shares(
+    weights: Floats32, allowed: Bools, queries: Ints, keys: Ints, *, sums: Floats | None = None, rounding: float = 1e-4
+) -> Shares:
     """Shares of one layer.
 
     Args:
         weights: of all heads, shape (heads, q, k); NaN counts as 0.
         allowed: shape (q, k).
         queries, keys: positions, shapes (q,) and (k,).
+        sums: of the rows, shape (heads, q), where some weight lies on no token (empty slots of a cache): it is counted
+            as beyond. None: all of it is in `weights`.
         rounding: by how much a sum may miss 1: float32 was seen to miss it by 5e-7.
     """
     known: Floats = np.nan_to_num(weights.astype(np.float64))
-    total = known.sum(axis=-1)
-    spread = np.divide(known, total[..., None], out=np.zeros_like(known), where=total[..., None] > 0)
+    shown = known.sum(axis=-1)
+    total = shown if sums is None else sums
+    spread = np.divide(known, shown[..., None], out=np.zeros_like(known), where=shown[..., None] > 0)
     logs = np.log(spread, out=np.zeros_like(spread), where=spread > 0)
     own = keys[None, :] == queries[:, None]
+    nowhere = np.where(total - shown > EMPTY_ROUNDING, total - shown, 0)
     return Shares(
         inside=float((known * allowed).sum(axis=-1).mean()),
         first=float(known[..., keys == 0].sum(axis=-1).mean()),
         itself=float((known * own).sum(axis=-1).mean()),
-        beyond=float((known * ~allowed).sum(axis=-1).mean()),
+        beyond=float(((known * ~allowed).sum(axis=-1) + nowhere).mean()),
         total=float(total.mean()),
         has_sink=bool(total.min(initial=1.0) < 1 - rounding),
-        entropy=max(0.0, float(-(spread * logs).sum(axis=-1).mean())),  # of a single key it is -0.0
+        entropy=float(-(spread * logs).sum(axis=-1).mean()) + 0.0,
     )
 
 

@@ -18,6 +18,7 @@ from gemma_doctor.compat.caches import (
     reporting_one_less,
     returned_cache,
     storing_float64,
+    turn_values,
     updates_watched,
     why_no_cache_layers,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "scores_are_unscaled",
     "storing_float64",
     "text_config",
+    "turn_values",
     "updates_watched",
     "whole_config",
     "why_no_cache_layers",

@@ -134,6 +134,12 @@ def storing_float64(layer: Any) -> Iterator[None]:
         del layer.update  # the class's own shows again
 
 
+def turn_values(cache: Any) -> None:
+    """Move the values of the last layer that stores any by one token; its keys stay."""
+    layer = [one for one in cache.layers if one.keys is not None and one.keys.numel()][-1]
+    layer.values = layer.values.roll(1, dims=2)
+
+
 def keep_dropped_keys(cache: Any, layer: int) -> None:
     """Let one layer keep room for every key that it has dropped, in front of those that it holds."""
     held = cache.layers[layer]

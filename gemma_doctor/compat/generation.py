@@ -44,7 +44,8 @@ def generate(
         extra = cache_argument(cache)
         config.cache_implementation = None  # both together are refused
     if forced is not None:
-        config.eos_token_id = None
+        # None would be filled in with the model's own
+        config.eos_token_id = next(one for one in range(len(forced) + 1) if one not in set(forced.tolist()))
         extra["logits_processor"] = [_forcing(forced, ids.shape[1])]
     if extra and "use_model_defaults" in inspect.signature(model.generate).parameters:
         extra["use_model_defaults"] = False  # from 4.50 to 4.57 None is the class's "hybrid", or its end token, again

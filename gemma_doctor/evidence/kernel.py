@@ -16,10 +16,12 @@ class Reading:
     Attributes:
         queries: columns of the sequence that the rows stand for, ascending, shape (q,).
         weights: attention weights, shape (b, query heads, q, k). Rows sum to 1, or to less where the kernel has sinks.
+        outputs: what the kernel made of the values with them, shape (b, q, query heads * head_dim).
     """
 
     queries: Ints
     weights: Floats32
+    outputs: Floats32
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ class PlacedReading:
         one, step, forward, call: where.
         window: W in force in this layer, None in full layers.
         queries: columns of the sequence that the rows stand for, shape (q,).
-        weights: shape (b, query heads, q, k).
-        columns: of the sequence: the token that each key is, or should be where it was not recognised, shape (k,).
-        empty: slots of the cache that hold nothing, shape (k,).
+        weights, outputs: shape (b, query heads, q, k), and (b, q, query heads * head_dim).
+        columns: of the sequence: the token that each key is, or should be where it was not recognised, shape (b, k).
+        empty: slots of the cache that hold nothing, shape (b, k).
         real: no pad, shape (b, columns), as long as any of `columns`.
         judged: rows of real queries without NaN, shape (b, q).
     """
@@ -33,6 +33,7 @@ class PlacedReading:
     window: int | None
     queries: Ints
     weights: Floats32
+    outputs: Floats32
     columns: Ints
     empty: Bools
     real: Bools
@@ -60,8 +61,9 @@ def _placed(one: Pass, step: int, forward: Forward, call: KernelCall, real: Bool
         window=window,
         queries=queries,
         weights=weights,
+        outputs=call.reading.outputs,
         columns=columns,
         empty=empty,
         real=np.pad(real, ((0, 0), (0, max(int(columns.max()) + 1 - forward.total, 0)))),
-        judged=real[:, queries] & ~np.isnan(weights).any(axis=(1, 3)),
+        judged=real[:, queries] & np.isfinite(call.reading.outputs).all(axis=2) & ~np.isnan(weights).any(axis=(1, 3)),
     )

@@ -58,9 +58,8 @@ class KernelCall:
         mask: None when the library passed None (causality is then left to the kernel).
         causal_when_none: what the kernel does without a mask: True = causal, False = reads all keys.
         window_argument: `sliding_window` handed to the function, None if none.
-        key_positions: for chosen calls: the token that each key column holds in the batch's first row, recognised by
-            its key vector among those that were handed to the cache; or UNRECOGNISED, FOREIGN or EMPTY_SLOT; shape
-            (1, k); else None.
+        key_positions: for chosen calls: the token that each key column holds, recognised by its key vector among those
+            that its row handed to the cache; or UNRECOGNISED, FOREIGN or EMPTY_SLOT; shape (b, k); else None.
         reading: for chosen calls: what some of its queries read.
     """
 
@@ -157,15 +156,15 @@ class Forward:
         return max(0, self.total - call.key_shape[2])
 
     def key_columns(self, call: KernelCall) -> tuple[Ints, Bools]:
-        """What each key column of a call stands for, and whether it holds nothing; shape (k,) each.
+        """What each key column of a call stands for, and whether it holds nothing; shape (b, k) each.
 
         That is the token that it was recognised as; where it was not, the one that it should hold.
         """
-        columns: Ints = np.arange(call.key_shape[2]) + self.first_key(call)
+        columns: Ints = np.tile(np.arange(call.key_shape[2]) + self.first_key(call), (call.key_shape[0], 1))
         empty = columns >= self.total
-        if call.key_positions is None:
+        held = call.key_positions
+        if held is None:
             return columns, empty
-        held = call.key_positions[0]
         return np.where(held >= 0, held, columns), empty | (held == EMPTY_SLOT)
 
     def first_query(self, call: KernelCall) -> int:
@@ -305,6 +304,12 @@ class Trace:
     def window(self, one: Pass, layer: int) -> int | None:
         """W in force in one layer of a pass, None where it reads everything before it."""
         return one.window if self.layer_kinds.get(layer) == SLIDING else None
+
+    def steps(self) -> Iterator[tuple[Pass, int, Forward, Bools]]:
+        """Every forward with its pass, its step, and which columns up to its end are real, shape (b, total)."""
+        for one in self.passes:
+            for step, forward, real in one.steps():
+                yield one, step, forward, real
 
     def forwards(self) -> Iterator[tuple[Pass, int, Forward]]:
         """Every forward with its pass and its step (0 = prefill)."""

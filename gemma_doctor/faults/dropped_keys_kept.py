@@ -7,12 +7,16 @@ from typing import Any
 
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import hooked
-from gemma_doctor.faults import fault, last_attention_of
+from gemma_doctor.faults import fault, last_attention_of, no_window
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
 
 
-@fault("cache-growth", why_not=lambda patient: compat.why_no_cache_layers(), severity=Severity.WARNING)
+@fault(
+    "cache-growth",
+    why_not=lambda patient: no_window(patient) or compat.why_no_cache_layers(),
+    severity=Severity.WARNING,
+)
 def dropped_keys_kept(patient: Patient) -> Iterator[None]:
     """Let layer 0 of every cache hold its keys as a view of all that it has seen."""
 
