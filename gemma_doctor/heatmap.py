@@ -64,7 +64,7 @@ def heatmap(settings: Settings, view: View, progress: Progress) -> Chart:
 
 
 ROWS = {
-    "decode": "decode steps (what generation uses)",
+    "decode": "decode steps (what generation uses; --rows-at prefill shows what prompts read)",
     "prefill": "prefill (what scoring uses)",
     "influence": "gradient of the top logit at the embedding's output",
 }

@@ -80,7 +80,7 @@ def _parse(name: str, value: object, label: str) -> Any:
     try:
         return PARSERS[name](value)
     except ValueError as error:
-        raise DoctorError(f"{label} {error}", "gemma-doctor check --help shows what each setting takes") from None
+        raise DoctorError(f"{label} {error}", "--help shows what it takes") from None
 
 
 def _one_prompt(layer: Mapping[str, Any], origin: str) -> None:

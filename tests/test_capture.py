@@ -154,6 +154,15 @@ def test_keys_are_recognised_across_the_edge(patient_of: PatientOf) -> None:
     assert seen == 42  # six layers; four steps around the edge, at 80, 96 and 112 tokens
 
 
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_forced_text_runs_to_its_end_whatever_is_in_it(patient_of: PatientOf, place: int) -> None:
+    model = patient_of("gemma-3-270m", "sdpa").reduced
+    forced = torch.tensor([7, 8, 9, 10])
+    forced[place] = compat.end_tokens(model)[0]
+    run = runs.generate(model, ids(5), 4, recorder=recorder_for(ids(5)), forced=forced)
+    assert run.tokens[0, 5:].tolist() == forced.tolist()
+
+
 def test_without_a_cache_every_forward_is_a_text_anew(patient_of: PatientOf) -> None:
     """Generation with use_cache=False feeds the whole text at every step."""
     model = patient_of("gemma-3-270m", "sdpa").reduced

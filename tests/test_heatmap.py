@@ -187,5 +187,38 @@ def test_keys_that_a_cache_hands_over_are_shown_where_they_belong(
     monkeypatch.setattr(cache_utils.DynamicSlidingWindowLayer, "update", disordered)
     (panel,) = chart_of(pos="600", layers="0").panels
     assert panel.misplaced == misplaced
+    assert panel.shares is not None
+    assert panel.shares.total == pytest.approx(1, abs=1e-5)
+    assert np.nansum(panel.values) == pytest.approx(1, abs=1e-5)  # two slots with one token's key count together
     read = np.flatnonzero(np.nan_to_num(panel.values[0, 0]) > 0).tolist()
     assert read == [key for key in range(600 - W + 1, 601) if not misplaced or key != 92]
+
+
+@pytest.mark.skipif(bool(compat.why_no_cache_layers()), reason="no layer objects")
+def test_weight_on_an_empty_slot_is_beyond_and_no_sink(
+    chart_of: Callable[..., Chart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import cache_utils
+
+    update = cache_utils.DynamicSlidingWindowLayer.update
+
+    def emptied(self: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        held = update(self, keys, *args, **kwargs)
+        if keys.shape[2] == 1:
+            held[0][:, :, 10] = 0
+        return held
+
+    monkeypatch.setattr(cache_utils.DynamicSlidingWindowLayer, "update", emptied)
+    chart = chart_of(pos="600", layers="0")
+    (panel,) = chart.panels
+    assert panel.misplaced == ((600 - W + 1 + 10, None),)
+    assert panel.shares is not None
+    assert panel.shares.total == pytest.approx(1, abs=1e-5)
+    assert panel.shares.beyond > 1e-5
+    assert not panel.shares.has_sink
+
+
+def test_pads_are_held_against_the_positions(chart_of: Callable[..., Chart]) -> None:
+    with pytest.raises(DoctorError, match="--pads 32768") as caught:
+        chart_of(pos="0", pads=32768)
+    assert caught.value.hint == "at most 32,767 here"

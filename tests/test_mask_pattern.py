@@ -87,7 +87,8 @@ def test_one_wrong_cell_is_named(
 ) -> None:
     finding = only_finding(examined(one_pass(), turned(one, step, layer, place)))
     assert title in finding.title
-    assert observed in finding.observed and "; 1 such cell in this call" in finding.observed
+    assert observed in finding.observed
+    assert "1 cell of one call" in finding.observed
     assert finding.expected.startswith(expected)
     assert f"step {step}" in finding.where.boundary and f"layer {layer}, row" in finding.where.boundary
     assert (finding.where.layers, finding.where.passes) == ((layer,), ("beyond",))
@@ -114,7 +115,7 @@ def test_each_kind_of_fault_is_one_finding_with_all_its_places() -> None:
     far, lost = result.findings
     assert far.where.layers == (0,) and lost.where.layers == (0, 1)
     assert far.where.passes == lost.where.passes == ("beyond", "again")
-    assert "2 such cells" in far.observed
+    assert "most in pass 'beyond': 2 cells of one call, up to 8 away" in far.observed
 
 
 def test_one_head_of_a_mask_with_several() -> None:

@@ -42,6 +42,22 @@ def test_every_check_is_in_the_table() -> None:
     assert named == {one.id for one in registry.built_in()}
 
 
+def test_the_policy_block_says_what_comes_out() -> None:
+    (source,) = (
+        block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "GemmaSlidingWindowPolicy" in block
+    )
+    names: dict[str, object] = {}
+    exec(source, names)  # the README's own text
+    blocked = names["blocked"]
+    assert tuple(blocked.shape) == (1, 1, 1, 512)  # type: ignore[attr-defined]
+    assert not blocked.any()  # type: ignore[attr-defined]
+
+
+def test_the_healthy_session_has_every_check() -> None:
+    (passed,) = re.findall(r"^HEALTHY .*: (\d+) passed", README, re.M)
+    assert int(passed) == len(registry.built_in())
+
+
 def test_it_counts_the_presets() -> None:
     assert f"{len(presets.names())} published configurations" in README
 

@@ -55,7 +55,9 @@ def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
     """Each query may read its window, or its whole past, and nothing else."""
     if not trace.causal:
         raise NotApplicable("bidirectional: queries read keys on both sides")
-    seen: dict[str, tuple[_Wrong, Sighting]] = {}
+    seen: dict[str, Sighting] = {}
+    strips: dict[str, Strip] = {}
+    worst: dict[str, tuple[_Wrong, str]] = {}
     left: Counter[str] = Counter()
     calls = cells = 0
     for one, step, forward, real in trace.steps():
@@ -75,10 +77,22 @@ def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
             for wrong in known[handle]:
                 if wrong.title not in seen:
                     boundary = f"first in {one.place(step, forward.total)}, layer {call.layer}, {wrong.place}"
-                    seen[wrong.title] = wrong, Sighting(wrong.observed, wrong.expected, boundary)
-                seen[wrong.title][1].at(one.name, call.layer)
-    for title, (wrong, sighting) in seen.items():
-        yield sighting.finding(title, Severity.ERROR, DO[title], strip=wrong.strip, cells=wrong.cells)
+                    seen[wrong.title] = Sighting(wrong.observed, wrong.expected, boundary)
+                    strips[wrong.title] = wrong.strip
+                seen[wrong.title].at(one.name, call.layer)
+                if wrong.title not in worst or wrong.count > worst[wrong.title][0].count:
+                    worst[wrong.title] = wrong, one.name
+    for title, sighting in seen.items():
+        most, name = worst[title]
+        extent = f"; most in pass {name!r}: {counted(most.count, 'cell')} of one call, up to {most.farthest} away"
+        yield sighting.finding(
+            title,
+            Severity.ERROR,
+            DO[title],
+            observed=sighting.observed + extent,
+            strip=strips[title],
+            cells=most.cells,
+        )
     others = ", ".join(f"{count:,} {why}" for why, count in left.items())
     if not calls:
         raise nothing_there(trace, f"no call to compare: {others}" if left else "no call of an attention function")
@@ -109,14 +123,32 @@ def _why_not(trace: Trace, one: Pass, call: KernelCall) -> str:
 
 @dataclass(frozen=True)
 class _Wrong:
-    """All cells of one call that are wrong in one way: the first of them, in words and drawn."""
+    """All cells of one call that are wrong in one way: the first of them, in words and drawn.
+
+    Attributes:
+        count: how many there are.
+        farthest: the largest distance of query and key among them.
+    """
 
     title: str
     place: str
     observed: str
     expected: str
+    count: int
+    farthest: int
     strip: Strip
     cells: Cells
+
+
+@dataclass
+class _Seen:
+    """Wrong cells of one kind while they are counted; the indices are those of the first."""
+
+    sequence: int
+    row: int
+    column: int
+    count: int = 0
+    farthest: int = 0
 
 
 @dataclass(frozen=True)
@@ -153,16 +185,18 @@ class _Grid:
 
     def wrong(self) -> Iterator[_Wrong]:
         """Each kind of wrong cell once."""
-        first: dict[str, Ints] = {}
-        count: Counter[str] = Counter()
+        seen: dict[str, _Seen] = {}
         for start in range(0, len(self.rows), ROWS_AT_ONCE):
             for title, cells in self._judged(slice(start, start + ROWS_AT_ONCE)):
                 found = np.argwhere(cells)
                 if len(found):
-                    count[title] += len(found)
-                    first.setdefault(title, found[0] + (0, start, 0))
-        for title, (sequence, row, column) in first.items():
-            yield self._described(title, count[title], int(sequence), int(row), int(column))
+                    found[:, 1] += start
+                    one = seen.setdefault(title, _Seen(*map(int, found[0])))
+                    one.count += len(found)
+                    back = self.rows[found[:, 1]] - self.columns[found[:, 2]]
+                    one.farthest = max(one.farthest, int(np.abs(back).max()))
+        for title, one in seen.items():
+            yield self._described(title, one)
 
     def _judged(self, part: slice) -> Iterator[tuple[str, Bools]]:
         """Wrong cells of some rows, by kind, shape (b, rows, k)."""
@@ -178,7 +212,8 @@ class _Grid:
             yield FAR, surplus & (columns <= rows) & ~pads
         yield LOST, lost
 
-    def _described(self, title: str, count: int, sequence: int, row: int, column: int) -> _Wrong:
+    def _described(self, title: str, seen: _Seen) -> _Wrong:
+        sequence, row, column = seen.sequence, seen.row, seen.column
         query, key = int(self.rows[row]), int(self.columns[column])
         of_batch = f" of sequence {sequence}" if len(self.real) > 1 else ""
         where = {
@@ -193,8 +228,10 @@ class _Grid:
         return _Wrong(
             title,
             place=f"row {query}, column {key}{of_batch}",
-            observed=f"row {query} {may} read column {key}: {where}; {counted(count, 'such cell')} in this call",
+            observed=f"row {query} {may} read column {key}: {where}",
             expected=f"columns {oldest} to {query}{kind}",
+            count=seen.count,
+            farthest=seen.farthest,
             strip=self._strip(sequence, row),
             cells=self._cells(sequence, row, column),
         )

@@ -53,6 +53,10 @@ class Tokens:
 
     def _encode(self, text: str) -> torch.Tensor:
         assert self._tokenizer is not None
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise DoctorError("the prompt is no valid text (it is not UTF-8)", "give it as UTF-8") from None
         return torch.tensor(self._tokenizer(text)["input_ids"], dtype=torch.long)
 
     def exact(self, length: int, offset: int = 0) -> torch.Tensor:

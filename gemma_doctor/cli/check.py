@@ -66,12 +66,8 @@ def check(
     from gemma_doctor.settings import resolve
 
     settings = resolve(given, os.environ)
-    try:
-        with options.tracebacks(settings.debug):
-            exit_code = _run(settings)
-    except KeyboardInterrupt:
-        say("interrupted, before anything was known")
-        exit_code = 130
+    with options.ending(settings.debug):
+        exit_code = _run(settings)
     raise typer.Exit(exit_code)
 
 
@@ -83,6 +79,8 @@ def _run(settings: Settings) -> int:
         try:
             if settings.figures is not None:
                 report = drawn(report, settings.figures)
+                if not any(finding.figure for finding in report.findings):
+                    say("figures: none drawn; only findings of mask-pattern have cells to draw")
         finally:  # what was found is said in any case
             destination.write(_render(report, settings))
     if destination.path is not None:

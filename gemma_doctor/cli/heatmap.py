@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from gemma_doctor.cli import options
 from gemma_doctor.cli.deadline import deadline_or_error
 from gemma_doctor.cli.options import Word, option, switch
@@ -57,7 +59,10 @@ def heatmap(
     quiet: Annotated[bool, switch("-q --quiet", "No progress.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a position really reads, in the kernel that will run."""
+    """Show what a position really reads, in the kernel that will run.
+
+    Exit code 1: it reads what it should not, or is not handed what it should read.
+    """
     given = {name: value for name, value in locals().items() if value not in (None, False)}
     from gemma_doctor.settings import resolve
     from gemma_doctor.view import view
@@ -67,15 +72,21 @@ def heatmap(
     given.pop("force", None)
     form = _form(path, force)
     settings = resolve(given, os.environ)
-    with options.tracebacks(settings.debug), Destination(path, "--out") as destination:
+    from gemma_doctor import charts
+    from gemma_doctor.charts import layout
+    from gemma_doctor.report.escape import escape
+
+    with options.ending(settings.debug), Destination(path, "--out") as destination:
         chart = _read(settings, asked)
         if form is None:
             write(_on_terminal(chart, settings))
         else:
-            from gemma_doctor import charts
-
             destination.write(charts.render(chart, form))
-            write(f"{path}\n")
+            write(f"{path if terminal_width() is None else escape(str(path))}\n")
+    wrong = list(layout.faults(chart))
+    for sentence in wrong if form is not None else ():
+        say(f"WRONG  {sentence}")
+    raise typer.Exit(1 if wrong else 0)
 
 
 def _form(path: str | None, force: bool) -> str | None:

@@ -45,12 +45,17 @@ Debug = Annotated[bool, switch("--debug", "Show the traceback of whatever ends t
 
 
 @contextmanager
-def tracebacks(wanted: bool) -> Iterator[None]:
-    """Show the traceback of what ends a command, where it was asked for."""
+def ending(debug: bool) -> Iterator[None]:
+    """Say how a command ended that did not get to say it itself; with its traceback, where that was asked for."""
     try:
         yield
+    except KeyboardInterrupt:
+        say("interrupted, before anything was known")
+        raise typer.Exit(130) from None
+    except typer.Exit:
+        raise
     except Exception:
-        if wanted:
+        if debug:
             for line in traceback.format_exc().splitlines():
                 say(line)
         raise

@@ -101,12 +101,15 @@ class Destination:
         flag: that named it.
 
     Raises:
-        DoctorError: on entering, the file cannot be written.
+        DoctorError: it is no path; on entering, the file cannot be written.
     """
 
     def __init__(self, output: str | None, flag: str = "--output") -> None:
-        self.path = Path(output).expanduser().resolve() if output is not None else None
         self.shown = f"{flag} {output}"
+        try:
+            self.path = Path(output).expanduser().resolve() if output is not None else None
+        except (OSError, RuntimeError):  # links in a circle, a home that is none
+            raise DoctorError(f"{self.shown}: is no path", "name a file in an existing, writable folder") from None
         self.draft: Path | None = None
 
     def __enter__(self) -> Destination:
@@ -115,7 +118,7 @@ class Destination:
         try:
             if self.path.is_dir():
                 raise IsADirectoryError(21, "is a folder")
-            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+            handle, name = tempfile.mkstemp(prefix=".gemma-doctor.", dir=self.path.parent)
         except OSError as error:
             raise self._refused(error) from None
         os.close(handle)
