@@ -328,3 +328,15 @@ def test_wrapping_loses_no_character(width: int, text: str) -> None:
     report = replace(HEALTHY, remarks=(text,))
     shown = re.sub(r"\s", "", render(report, width))
     assert re.sub(r"\s", "", escape(text)) in shown
+
+
+def test_many_checks_on_one_line_say_how_they_begin_and_loud_ones_all() -> None:
+    said = "1,335 masks: every one fits, and more"
+    healthy = [result(name, "mask", Outcome.PASS, said=said) for name in ("mask-dtype", "mask-shape", "visible-keys")]
+    line = next(one for one in render(with_results(HEALTHY, *healthy)).splitlines() if one.startswith("  mask "))
+    assert line.count("1,335 masks") == 3
+    assert "every one fits" not in line
+    assert render(with_results(HEALTHY, *healthy), verbosity=1).count("every one fits") == 3
+    sick = with_results(HEALTHY, *healthy[:2], result("visible-keys", "mask", Outcome.FAIL, EARLY_DROP, said=said))
+    line = next(one for one in render(sick).splitlines() if one.startswith("  mask "))
+    assert line.count("every one fits") == 1

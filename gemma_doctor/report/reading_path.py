@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from gemma_doctor.finding import CheckResult, Outcome, Report, Severity
@@ -16,6 +17,7 @@ MARK_STYLES = {
     "ok": "green",
     "n/a": "dim",
 }
+MOST_IN_FULL = 2  # checks on one line
 _BY_OUTCOME = {
     Outcome.PASS: "ok",
     Outcome.SKIPPED: "skip",
@@ -47,12 +49,19 @@ def sentence(result: CheckResult) -> str:
     return result.reason or (result.examined.sentence if result.examined else "")
 
 
+def _beginning(result: CheckResult) -> str:
+    """The first thing that a sentence says; what is loud says all of it."""
+    said = sentence(result)
+    return said if mark(result) != "ok" else re.split(r"[:;,] ", said)[0]
+
+
 def _in_short(results: Sequence[CheckResult]) -> str:
     """The checks that say something, the loud ones first; what was skipped or is n/a is said elsewhere."""
     order = list(MARK_STYLES)
     shown = [r for r in results if mark(r) not in ("skip", "n/a")] or [r for r in results if mark(r) == "n/a"]
     shown.sort(key=lambda result: order.index(mark(result)))
-    parts = [f"{r.check}: {said}" if (said := sentence(r)) else r.check for r in shown]
+    words = sentence if len(shown) <= MOST_IN_FULL else _beginning
+    parts = [f"{r.check}: {said}" if (said := words(r)) else r.check for r in shown]
     return "; ".join(parts) or ", ".join(r.check for r in results)
 
 
