@@ -340,3 +340,23 @@ def test_many_checks_on_one_line_say_how_they_begin_and_loud_ones_all() -> None:
     sick = with_results(HEALTHY, *healthy[:2], result("visible-keys", "mask", Outcome.FAIL, EARLY_DROP, said=said))
     line = next(one for one in render(sick).splitlines() if one.startswith("  mask "))
     assert line.count("every one fits") == 1
+
+
+def test_what_a_mask_costs_is_told_to_those_who_ask() -> None:
+    call = {
+        "layers": [0, 1],
+        "decode": False,
+        "queries": 520,
+        "keys": 520,
+        "ran": "math",
+        "unrestricted": "flash",
+        "seconds": 0.00512,
+        "seconds_unrestricted": 0.0025,
+        "seconds_without_mask": 0.0012,
+        "without_mask": "flash",
+    }
+    timed = replace(HEALTHY, timing={**HEALTHY.timing, "attention_backend": [call]})
+    assert " ms" not in render(timed)
+    (line,) = (one for one in render(timed, verbosity=1).splitlines() if " ms" in one)
+    said = "prefill of 520, 520 keys: math 5.1 ms; flash 2.5 ms if all were allowed; "
+    assert line.endswith(said + "1.2 ms with is_causal instead of its mask")

@@ -5,7 +5,7 @@ Facts that it shows, by mapping of the Report; those in brackets where they are 
         ("real", "skeleton" or "none"), [cut (what a skeleton lacks)]
     environment: transformers, torch, [device, dtype, backend, seed]
     passes: [prompt_length, prompt_from, generated, window, reduced_window, true_window_crossed, crossed_at]
-    timing: total and phases (seconds), [tokens_per_second, peak_memory_mb]
+    timing: total and phases (seconds), [tokens_per_second, peak_memory_mb, attention_backend (see capture/kernels.py)]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gemma_doctor.finding import Finding, Report, Severity
 from gemma_doctor.report import verdict
 from gemma_doctor.report.lines import BLANK, Line, draw
 from gemma_doctor.report.reading_path import not_evaluated, reading_path
-from gemma_doctor.report.where import kinds_of, where
+from gemma_doctor.report.where import kinds_of, layers_in_words, where
 
 STYLES = {"SICK": "bold red", "HEALTHY": "bold green", "WARNING": "bold yellow", "NO FAULT FOUND": "bold green"}
 SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -63,6 +63,9 @@ def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
         yield BLANK
     yield from reading_path(report, width, verbosity)
     yield from not_evaluated(report)
+    if verbosity and report.timing.get("attention_backend"):
+        yield Line("one attention call")
+        yield from _kernel_times(report)
     if report.findings:
         yield BLANK
     yield _exit_line(report)
@@ -186,6 +189,25 @@ def _consequences(report: Report, verbosity: int) -> Iterator[Line]:
             yield Line(label, finding.title, style=SEVERITY_STYLES[finding.severity])
             if verbosity:
                 yield from _facts(finding, report, verbosity, margin="      ")
+
+
+# --- times -----------------------------------------------------------------------------------------------------------
+
+
+def _kernel_times(report: Report) -> Iterator[Line]:
+    """What one attention call took, and what it would take otherwise, where that was measured."""
+    for call in report.timing.get("attention_backend", ()):
+        step = "decode step" if call["decode"] else f"prefill of {call['queries']:,}"
+        said = [f"{step}, {call['keys']:,} keys: {call['ran']} {_milliseconds(call['seconds'])}"]
+        if call["seconds_unrestricted"] is not None:
+            said.append(f"{call['unrestricted']} {_milliseconds(call['seconds_unrestricted'])} if all were allowed")
+        if call["seconds_without_mask"] is not None:
+            said.append(f"{_milliseconds(call['seconds_without_mask'])} with is_causal instead of its mask")
+        yield Line(f"  {layers_in_words(tuple(call['layers']), kinds_of(report.subject), 0)}  ", "; ".join(said), "dim")
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2g} ms"
 
 
 # --- the last line ---------------------------------------------------------------------------------------------------
