@@ -20,11 +20,11 @@ from gemma_doctor.capture.keys import KeyBook
 from gemma_doctor.capture.masks import dtype_name, mask_facts
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 from gemma_doctor.capture.readout import CannotRead, attention_weights, named_arguments, picked_outputs
+from gemma_doctor.capture.rotation import is_rotation, layer_rotation
 from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import (
     Bools,
     Crash,
-    Floats,
     Forward,
     Ints,
     KernelCall,
@@ -124,7 +124,7 @@ class Recorder:
             if running.cache is None and compat.is_cache(value):
                 running.cache = value
                 self._watch(value)
-            if self.layer not in self.rotations and not self.forwards and _is_rotation(value):
+            if self.layer not in self.rotations and not self.forwards and is_rotation(value):
                 self._see_rotation(value)
 
     def _watch(self, cache: Any) -> None:
@@ -145,7 +145,7 @@ class Recorder:
         columns = np.flatnonzero(self._running.positions[0][0, -queries:] == 1)
         if columns.size:
             cos, sin = (part[0, int(columns[0])].detach() for part in rotation)
-            self.rotations[self.layer] = _layer_rotation(self.layer, cos, sin)
+            self.rotations[self.layer] = layer_rotation(self.layer, cos, sin)
 
     def watch_kernel(self, name: str, own: set[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """A wrapper for the attention function `name` that records calls from the modules with ids in `own`."""
@@ -245,27 +245,6 @@ def _broadcast(positions: list[Ints], rows: int) -> Ints | None:
         return None
     ids = positions[0]
     return frozen(np.broadcast_to(ids, (rows, ids.shape[1])) if ids.shape[0] == 1 else ids)
-
-
-def _is_rotation(value: Any) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and all(isinstance(part, torch.Tensor) and part.is_floating_point() and part.dim() == 3 for part in value)
-    )
-
-
-def _layer_rotation(layer: int, cos: torch.Tensor, sin: torch.Tensor) -> LayerRotation:
-    """Undo the layout in which a family lays out cos and sin, each of shape (rotary_dim,) or (rotary_dim / 2,)."""
-    dtype = dtype_name(cos.dtype)
-    c, s = (part.float().cpu().numpy().astype(np.float64) for part in (cos, sin))
-    half = len(c) // 2
-    if np.array_equal(c[:half], c[half:]) and np.array_equal(s[:half], s[half:]):
-        c, s = c[:half], s[:half]
-    elif np.array_equal(c[0::2], c[1::2]) and np.array_equal(s[0::2], s[1::2]):
-        c, s = c[0::2], s[0::2]
-    frequencies: Floats = np.arctan2(s, c)
-    return LayerRotation(layer, frozen(frequencies), float(np.hypot(c, s).mean()), dtype)
 
 
 @contextlib.contextmanager

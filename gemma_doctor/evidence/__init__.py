@@ -20,6 +20,7 @@ from gemma_doctor.evidence.arrays import (
     Ints,
     frozen,
 )
+from gemma_doctor.evidence.calls import KernelCall, MaskFacts, Reading
 from gemma_doctor.evidence.configuration import (
     Claim,
     Config,
@@ -28,8 +29,8 @@ from gemma_doctor.evidence.configuration import (
     RopeClaim,
     theta_in_words,
 )
-from gemma_doctor.evidence.kernel import DeviceMemory, KernelProfile, KernelRun, Reading
 from gemma_doctor.evidence.model import (
+    DeviceMemory,
     LayerFacts,
     ModelFacts,
     NormFacts,
@@ -37,14 +38,13 @@ from gemma_doctor.evidence.model import (
     TokenizerFacts,
 )
 from gemma_doctor.evidence.placed import PlacedReading, placed_readings
+from gemma_doctor.evidence.profile import KernelProfile, KernelRun
 from gemma_doctor.evidence.running import (
     CacheLayer,
     Crash,
     Forward,
     Generation,
-    KernelCall,
     LayerRotation,
-    MaskFacts,
     PaddedBatch,
     Pass,
     Trace,

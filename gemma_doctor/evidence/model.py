@@ -95,3 +95,18 @@ class TokenizerFacts:
     pad_token_id: int | None
     bos_token_id: int | None
     vocabulary: int
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory of the device that the model runs on, in bytes.
+
+    Attributes:
+        device: "cpu", "cuda:0" ...
+        total: all of it.
+        weights: what the examined model's weights take; None for a skeleton.
+    """
+
+    device: str
+    total: int
+    weights: int | None

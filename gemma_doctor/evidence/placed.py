@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemma_doctor.evidence.arrays import FULL, SLIDING, Bools, Floats32, Ints
-from gemma_doctor.evidence.running import Forward, KernelCall, Pass, Trace
+from gemma_doctor.evidence.calls import KernelCall
+from gemma_doctor.evidence.running import Forward, Pass, Trace
 
 
 @dataclass(frozen=True)

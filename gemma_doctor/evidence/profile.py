@@ -1,27 +1,8 @@
-"""What the attention kernel did: which keys it read, and which of torch's kernels ran."""
+"""Which of torch's kernels ran."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from gemma_doctor.evidence.arrays import Floats32, Ints
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What some queries of one kernel call really read, measured in that very kernel (see capture/readout.py).
-
-    A weight of 0 may be underflow: a reading proves what *is* read; the mask says what *may* be read.
-
-    Attributes:
-        queries: columns of the sequence that the rows stand for, ascending, shape (q,).
-        weights: attention weights, shape (b, query heads, q, k). Rows sum to 1, or to less where the kernel has sinks.
-        outputs: what the kernel made of the values with them, shape (b, q, query heads * head_dim).
-    """
-
-    queries: Ints
-    weights: Floats32
-    outputs: Floats32
 
 
 @dataclass(frozen=True)
@@ -71,18 +52,3 @@ class KernelProfile:
     device: str
     pass_name: str
     runs: tuple[KernelRun, ...]
-
-
-@dataclass(frozen=True)
-class DeviceMemory:
-    """Memory of the device that the model runs on, in bytes.
-
-    Attributes:
-        device: "cpu", "cuda:0" ...
-        total: all of it.
-        weights: what the examined model's weights take; None for a skeleton.
-    """
-
-    device: str
-    total: int
-    weights: int | None
