@@ -14,13 +14,12 @@ from gemma_doctor.capture.rows import Text, read_decode_steps, read_prefill
 from gemma_doctor.capture.runs import Run
 from gemma_doctor.capture.tokens import Tokens
 from gemma_doctor.charts.chart import Chart, Panel, shares
+from gemma_doctor.charts.placing import placed
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import (
-    EMPTY_SLOT,
     SLIDING,
     Bools,
-    Floats,
     Floats32,
     Forward,
     Ints,
@@ -155,7 +154,7 @@ class _Heatmap:
     def _token_texts(self) -> tuple[str, ...]:
         ids, tokenizer = self.text.ids[0].tolist(), self.patient.tokenizer
         if tokenizer is None:
-            return tuple(f"id {one}" for one in ids)
+            return ("",) * len(ids)
         return tuple(tokenizer.batch_decode([[one] for one in ids]))
 
     # --- attention and masks -----------------------------------------------------------------------------------------
@@ -194,25 +193,22 @@ class _Heatmap:
         return run
 
     def _panel(self, layer: int, calls: Sequence[tuple[Forward, KernelCall]]) -> Panel:
-        facts = self.facts.layers[layer]
-        shape = (facts.query_heads, len(self.rows), len(self.keys))
-        values, sums = np.full(shape, np.nan, dtype=np.float32), np.full(shape[:2], np.nan)
-        misplaced: tuple[tuple[int, int | None], ...] = ()
-        for forward, call in calls:
-            misplaced = self._fill(values, sums, forward, call)
-        read: Bools = ~np.isnan(sums[0])
+        facts, masks = self.facts.layers[layer], self.view.kind == "mask"
+        found = placed(calls, facts.query_heads, self.rows, self.text.pads, masks=masks)
+        self.notes += found.notes
+        read: Bools = ~np.isnan(found.sums[0])
         if not read.all():
             self.notes.append(f"layer {layer}: {counted(int((~read).sum()), 'row')} could not be read")
         allowed = self._allowed(layer) & read[:, None]
         where = None
-        if self.view.kind == "attention":
+        if not masks:
             # a weight rounded to bfloat16 is off by 0.4 % at most, and so is their sum
             rounding = 1e-4 if self.patient.dtype == "float32" else 1e-2
-            rows = np.array(self.rows)[read]
-            where = shares(values[:, read], allowed[read], rows, self.keys, sums=sums[:, read], rounding=rounding)
+            rows, sums = np.array(self.rows)[read], found.sums[:, read]
+            where = shares(found.values[:, read], allowed[read], rows, self.keys, sums=sums, rounding=rounding)
             if where.has_sink:
                 self.notes.append("rows that sum below 1: the kernel has a sink of its own")
-        labels, shown = _reduced(values, self.view)
+        labels, shown = _reduced(found.values, self.view)
         return Panel(
             layer=layer,
             kind=facts.kind,
@@ -221,44 +217,8 @@ class _Heatmap:
             values=shown,
             allowed=allowed,
             shares=where,
-            misplaced=misplaced,
+            misplaced=found.misplaced,
         )
-
-    def _fill(
-        self, values: Floats32, sums: Floats, forward: Forward, call: KernelCall
-    ) -> tuple[tuple[int, int | None], ...]:
-        """Put one call's rows into their places, each key where the token that it holds belongs.
-
-        Several slots with one token's key count together; what lies on empty slots belongs to no token.
-        """
-        assert call.reading is not None
-        due = forward.first_key(call) + np.arange(call.key_shape[2])
-        (place, *_), (empty, *_) = forward.key_columns(call)
-        if call.unrecognised:
-            unknown = counted(call.unrecognised, "key")
-            self.notes.append(f"layer {call.layer}: {unknown} of no known token, shown where they are due")
-        rows, read = call.reading.queries - self.text.pads - self.rows.start, call.reading.weights[0]
-        if self.view.kind == "mask":
-            cells = forward.may_read(call)
-            if cells is None:
-                self.notes.append(f"layer {call.layer}: its mask has no cells to show")
-                return ()
-            own = call.reading.queries - forward.first_query(call)
-            read = np.broadcast_to(cells[0][:, own], read.shape)
-        known = (place < values.shape[2]) & (due < forward.total)
-        held = known & ~empty
-        flat = np.zeros((values.shape[2], read.shape[0] * read.shape[1]), dtype=np.float32)
-        np.add.at(flat, place[held], read[..., held].reshape(-1, int(held.sum())).T)
-        block, at = flat.T.reshape(*read.shape[:2], -1), np.unique(place[held])
-        values[:, rows[:, None], at] = block[..., at]
-        sums[:, rows] = read.sum(axis=-1)
-        return self._misplaced(due[known], np.where(empty, EMPTY_SLOT, place)[known])
-
-    def _misplaced(self, due: Ints, held: Ints) -> tuple[tuple[int, int | None], ...]:
-        if not set(due.tolist()) - set(held.tolist()):
-            return ()
-        pads, pairs = self.text.pads, zip(due.tolist(), held.tolist(), strict=True)
-        return tuple((a - pads, None if b == EMPTY_SLOT else b - pads) for a, b in pairs if a != b)
 
     def _window(self, layer: int) -> int | None:
         return self.patient.window if self.kinds[layer] == SLIDING else None
