@@ -12,9 +12,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from gemma_doctor.evidence import ConfigFacts
-from gemma_doctor.oracle import UNITS, KvLayer, kv_layers
+from gemma_doctor.oracle import KvLayer, kv_layers
 
-MEMORY_UNITS = {**UNITS, "TIB": 2**40, "GIB": 2**30, "MIB": 2**20, "B": 1, "": 1}
+MEMORY = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([kmgt])(i?)b?|b)", re.ASCII | re.IGNORECASE)
+UNITS_IN_WORDS = "B, kB, MB, GB, TB (1,000 each) or KiB, MiB, GiB, TiB (1,024 each)"
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,18 @@ def _kind(layer: KvLayer, count: int, context: int, batch: int, dtype: str) -> K
 
 
 def memory(text: str) -> int:
-    """Bytes of "24GB", "22.5 GiB" or "512MB"; GB are 10^9 bytes, GiB are 2^30.
+    """Bytes of "24GB", "22.5 GiB" or "512m"; G and GB are 10^9 bytes, Gi and GiB are 2^30.
+
+    A number alone is refused: whoever writes 24 means no bytes.
 
     Raises:
         ValueError: with the end of a sentence, as in setting_values.py.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip(), re.ASCII)
-    size = float(found[1]) * MEMORY_UNITS.get(found[2].upper(), 0) if found else 0.0
+    found = MEMORY.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"is {text!r}; it takes a number and a unit, such as 24GB: {UNITS_IN_WORDS}")
+    number, prefix, binary = found.groups()
+    size = float(number) * (1024 if binary else 1000) ** " kmgt".index((prefix or " ").lower())
     if not 1 <= size < 2**63:
-        raise ValueError(f"is {text!r}; it takes a size such as 24GB or 22.5GiB")
+        raise ValueError(f"is {text!r}; it takes 1 byte to 8 EiB")
     return int(size)

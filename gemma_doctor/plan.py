@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,11 +16,14 @@ from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import ConfigFacts
 from gemma_doctor.oracle import ITEM_BYTES, kv_layers
 from gemma_doctor.settings import Settings
-from gemma_doctor.subject import SAFETENSORS, Subject, resolve
+from gemma_doctor.subject import SAFETENSORS, Subject, partly_recurrent, resolve
 
 LONGEST = 1_000_000
 LADDER = (8_192, 32_768, 131_072)
 USUAL_DTYPE = "bfloat16"
+KV_HEADS = "num_key_value_heads"
+NOT_COUNTED = "weights not counted: only safetensors files of the subject's own folder are"
+DAMAGED = "weights not counted: some of their files are missing or damaged"
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Plan:
         return self.ladder[-1]
 
     def fits(self, one: Budget) -> bool | None:
-        """The cache and the weights, as far as they are counted, fit into memory. None if its size is not known."""
+        """The cache fits into memory, with the weights if they are counted. None if its size is not known."""
         return None if self.memory is None else one.bytes + (self.weights or 0) <= self.memory
 
 
@@ -76,6 +80,8 @@ def plan(settings: Settings, context: int | None, batch: int, memory: int | None
     weights, uncounted = _weights(subject.folder)
     default = "" if settings.subject else "no SUBJECT given: this is the default"
     notes = [default, *subject.remarks, uncounted]
+    if facts.max_positions is None and context is None:
+        notes.append(f"the model names no positions, and no --context is given: planned for {asked:,} tokens")
     if facts.max_positions is not None and asked > facts.max_positions:
         notes.append(f"{asked:,} tokens are beyond the {facts.max_positions:,} positions of the model")
     dtype = published_dtype(subject.published) if settings.dtype == "auto" else settings.dtype
@@ -101,31 +107,52 @@ def _this_machine() -> tuple[int | None, str]:
 def complete_facts(subject: Subject) -> ConfigFacts:
     """The published configuration; where it leaves something to the class, that of the class (imports transformers).
 
+    Positions below 1 are taken as not named.
+
     Raises:
         DoctorError: the installed transformers does not know the family, or refuses the configuration.
     """
     facts = subject.config.published
     try:
         kv_layers(facts)
+        complete = facts.max_positions is not None
     except ValueError:
-        return _class_facts(subject)
-    return facts if facts.max_positions is not None else _class_facts(subject)
+        complete = False
+    facts = facts if complete else _class_facts(subject)
+    return facts if (facts.max_positions or 0) >= 1 else replace(facts, max_positions=None)
 
 
 def _class_facts(subject: Subject) -> ConfigFacts:
     from gemma_doctor import skeleton
 
     with skeleton.building(subject):
-        return class_facts(skeleton.text_config(subject.published))
+        config = skeleton.text_config(subject.published)
+        # Bamba and its like derive the kinds of their layers, so that the file does not give them away.
+        if partly_recurrent({key: getattr(config, key, None) for key in ("layer_types", "layers_block_type")}):
+            raise DoctorError(f"{subject.name} is partly recurrent", "gemma-doctor presets lists models that are not")
+        return class_facts(config)
 
 
 def class_facts(config: Any) -> ConfigFacts:
-    """What a text part's config object says, with what its modules derive from it."""
+    """What a text part's config object says, with what its modules derive from it.
+
+    Classes with num_key_value_heads have as many as query heads where it is None. Others derive their number from
+    something else, Falcon from multi_query: theirs is not known.
+    """
     from gemma_doctor import compat
 
     facts = published.read(config.to_dict(), "loaded config")
-    kv_heads = compat.base_value(config, "num_key_value_heads") or facts.heads
-    return replace(facts, layer_kinds=compat.layer_kinds(config), head_dim=compat.head_dim(config), kv_heads=kv_heads)
+    head_dim, kv_heads = (compat.base_value(config, key) for key in ("head_dim", KV_HEADS))
+    if KV_HEADS not in inspect.signature(type(config).__init__).parameters:
+        kv_heads = None
+    elif kv_heads is None:
+        kv_heads = facts.heads
+    return replace(
+        facts,
+        layer_kinds=compat.layer_kinds(config),
+        head_dim=compat.head_dim(config) if head_dim is None else head_dim,
+        kv_heads=kv_heads,
+    )
 
 
 def published_dtype(mapping: Mapping[str, Any]) -> str:
@@ -136,14 +163,32 @@ def published_dtype(mapping: Mapping[str, Any]) -> str:
 
 
 def _weights(folder: Path | None) -> tuple[int | None, str]:
-    """Bytes of the weights that lie in a folder, or why they are not counted."""
-    whole, index = (folder / name if folder else None for name in SAFETENSORS)
+    """Bytes of the safetensors files that a folder's model is in, or why they are not counted."""
+    if folder is None:
+        return None, NOT_COUNTED
+    whole, index = (folder / name for name in SAFETENSORS)
     try:
-        if whole is not None and whole.is_file():
-            return whole.stat().st_size, ""
-        if index is not None and index.is_file():
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            return sum((index.parent / shard).stat().st_size for shard in shards), ""
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None, "weights not counted: some of their files are missing or damaged"
-    return None, "weights not counted: there are none on this machine"
+        if whole.is_file():
+            files = {whole}
+        elif index.is_file():
+            named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            files = {folder / name for name in named}
+        else:
+            return None, NOT_COUNTED
+        if files and all(_holds_weights(file, folder) for file in files):
+            return sum(file.stat().st_size for file in files), ""
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass  # an index may hold anything
+    return None, DAMAGED
+
+
+def _holds_weights(file: Path, folder: Path) -> bool:
+    """A file that lies in the folder, or is linked there as in the hub's cache, and has the header that it announces.
+
+    An empty file has none, and what Git LFS leaves in a file's place announces one of many petabytes.
+    """
+    if ".." in file.parts[len(folder.parts) :] or not file.is_relative_to(folder) or not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        announced = int.from_bytes(opened.read(8), "little")
+    return 0 < announced <= file.stat().st_size - 8

@@ -10,6 +10,9 @@ from gemma_doctor.oracle import causal, sliding
 if TYPE_CHECKING:
     import torch
 
+MOST = 2**62  # sums and differences of two such numbers are right in int64
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+
 
 @dataclass
 class GemmaSlidingWindowPolicy:
@@ -22,7 +25,7 @@ class GemmaSlidingWindowPolicy:
             ones first. 0 leaves it empty.
 
     Raises:
-        ValueError: sliding_window is below 1, or keep_nearest below 0.
+        ValueError: sliding_window is no int from 1 to 2**62, or keep_nearest none from 0.
     """
 
     sliding_window: int
@@ -32,28 +35,28 @@ class GemmaSlidingWindowPolicy:
     _total: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.sliding_window < 1:
-            raise ValueError(f"sliding_window is {self.sliding_window}; a query reads at least itself")
-        if self.keep_nearest < 0:
-            raise ValueError(f"keep_nearest is {self.keep_nearest}; it is a number of keys")
+        _whole("sliding_window", self.sliding_window, least=1)  # a query reads at least itself
+        _whole("keep_nearest", self.keep_nearest)
 
     def mask(self, position_ids: torch.Tensor, key_length: int, past_key_length: int = 0) -> torch.Tensor:
         """What may not be read.
 
         Args:
-            position_ids: of the queries, whole numbers; shape (b, q), (b, 1, q), or (b, h, q, 1) with all heads alike.
-                They count the columns of the sequence, as the keys do: with pads on the left, combine this mask with a
-                padding mask.
+            position_ids: of the queries, a torch tensor of integers (torch.as_tensor makes one of an array or a list);
+                shape (b, q), (b, 1, q), or (b, h, q, 1) with all heads alike. They count the columns of the sequence,
+                as the keys do: with pads on the left, combine this mask with a padding mask.
             key_length: number of key columns k. The last of them belongs to the last token that is fed: column c is
                 absolute key past_key_length + q - key_length + c, so a cache that holds only the last keys is right.
-            past_key_length: tokens fed before these queries, whether or not their keys are still held.
+            past_key_length: tokens fed before these queries, whether or not their keys are still held. Once
+                `on_decode_step` has counted a sequence, it is the length that was said there, or up to what was fed
+                since. Where nothing is counted, or after `reset`, calls may speak of several sequences.
 
         Returns:
             True = blocked, shape (b, 1, q, key_length), on the device of `position_ids`.
 
         Raises:
-            ValueError: a shape or dtype that is not one of these, key_length below 1, past_key_length below 0, or more
-                keys than tokens were fed.
+            ValueError: a type, shape or dtype that is not one of these, key_length below 1, past_key_length below 0 or
+                not what was counted, or more keys than tokens were fed.
         """
         return ~self.allowed(position_ids, key_length, past_key_length)
 
@@ -62,11 +65,16 @@ class GemmaSlidingWindowPolicy:
         import torch
 
         queries = _queries(position_ids)
+        _whole("past_key_length", past_key_length)
+        _whole("key_length", key_length, least=1)
+        if self._past is not None:
+            fed = self._past if self._total is None else self._total
+            if not self._past <= past_key_length <= fed:
+                known = f"{self._past}" if fed == self._past else f"{self._past} to {fed}"
+                raise ValueError(f"past_key_length is {past_key_length}, not {known} (reset() begins a new sequence)")
         total = past_key_length + queries.shape[-1]
-        if past_key_length < 0:
-            raise ValueError(f"past_key_length is {past_key_length}; it counts tokens")
-        if not 1 <= key_length <= total:
-            raise ValueError(f"key_length is {key_length}; there are 1 to {total} keys after {total} tokens")
+        if key_length > total:
+            raise ValueError(f"key_length is {key_length}; past and queries together are {total}")
         self._total = total
         query = queries[:, None, :, None]
         key = torch.arange(total - key_length, total, device=position_ids.device)
@@ -87,17 +95,14 @@ class GemmaSlidingWindowPolicy:
             past: cumulative length, not the number of keys that are held.
 
         Raises:
-            ValueError: `past` is another number, or has not grown. What was remembered stays.
+            ValueError: `past` is no int from 0 to 2**62, or another number. What was remembered stays.
         """
-        if past < 0:
-            raise ValueError(f"past is {past}; it counts tokens")
+        _whole("past", past)
         fed = self._total
         if fed is None and self._past is not None:
             fed = self._past + 1
         if fed is not None and past != fed:
-            raise ValueError(f"past is {past}; {fed} tokens were fed")
-        if self._past is not None and past <= self._past:
-            raise ValueError(f"past is {past}; it was {self._past} a step ago (reset() begins a new sequence)")
+            raise ValueError(f"past is {past}; {fed} tokens were fed (reset() begins a new sequence)")
         self._past, self._total = past, None
 
     def reset(self) -> None:
@@ -105,12 +110,21 @@ class GemmaSlidingWindowPolicy:
         self._past = self._total = None
 
 
+def _whole(name: str, value: object, least: int = 0) -> None:
+    """Refuse what is no int from `least` to MOST."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+        raise ValueError(f"{name} is {value!r}; it must be an int from {least} to 2**62")
+
+
 def _queries(position_ids: torch.Tensor) -> torch.Tensor:
-    """Shape (b, q)."""
+    """Shape (b, q), int64: in the tensor's own dtype a window or a past could overflow."""
     import torch
 
-    if position_ids.is_floating_point() or position_ids.is_complex() or position_ids.dtype == torch.bool:
-        raise ValueError(f"position_ids are {position_ids.dtype}; they must be whole numbers")
+    if not isinstance(position_ids, torch.Tensor):
+        raise ValueError(f"position_ids are a {type(position_ids).__name__}; torch.as_tensor() makes a tensor of it")
+    if position_ids.dtype not in [getattr(torch, name) for name in INTEGERS]:
+        raise ValueError(f"position_ids are {position_ids.dtype}; they must be one of {', '.join(INTEGERS)}")
+    position_ids = position_ids.to(torch.int64)
     shape = tuple(position_ids.shape)
     if 0 in shape:
         raise ValueError(f"position_ids have shape {shape}: no query")

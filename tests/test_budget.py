@@ -80,6 +80,13 @@ def test_a_window_never_costs_and_all_grows_in_proportion(context: int, batch: i
         ({"window": Claim("sliding_window", -1)}, "no usable window"),
         ({"window": Claim("sliding_window", "wide")}, "no usable window"),
         ({"kv_heads": None}, "no usable num_key_value_heads"),
+        ({"kv_heads": 0}, "no usable num_key_value_heads"),
+        ({"raw": {"multi_query": True}}, "names multi_query"),
+        ({"raw": {"multi_query": False}}, "names multi_query"),
+        ({"raw": {"num_kv_heads": 8}}, "names num_kv_heads"),
+        ({"raw": {"n_head_kv": 8}}, "names n_head_kv"),
+        ({"raw": {"kv_n_heads": 8}}, "names kv_n_heads"),
+        ({"raw": {"kv_channels": 128}}, "names kv_channels"),
         ({"head_dim": 0}, "no usable head_dim"),
         ({"raw": {"kv_lora_rank": 512}}, "latent attention"),
         ({"raw": {"num_kv_shared_layers": "all"}}, "num_kv_shared_layers"),
@@ -108,21 +115,47 @@ def test_a_window_that_is_switched_off_costs_as_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "size"), [("24GB", 24 * 10**9), ("22.5 GiB", 45 * 2**29), ("512mb", 512 * 10**6), ("1000", 1000)]
+    ("written", "size"),
+    [
+        *((written, 24 * 10**9) for written in ("24GB", "24G", "24gb", "24 g", " 24.0GB ", "24Gb", "24000MB")),
+        *((written, 24 * 2**30) for written in ("24GiB", "24Gi", "24gib", "24 gI")),
+        *(("0.5TB", 5 * 10**11), (".5GB", 5 * 10**8), ("512MB", 512 * 10**6), ("640kB", 640_000), ("640K", 640_000)),
+        *(("22.5 GiB", 45 * 2**29), ("1TiB", 2**40), ("3Mi", 3 * 2**20), ("4KiB", 4096), ("1000B", 1000), ("1b", 1)),
+    ],
 )
 def test_sizes_are_read(written: str, size: int) -> None:
     assert memory(written) == size
 
 
-@pytest.mark.parametrize("written", ["", "0GB", "-1GB", "lots", "24 PB", "1e3GB", "9" * 40, "\u0662GB"])
-def test_what_is_no_size_is_refused(written: str) -> None:
-    with pytest.raises(ValueError, match="it takes a size such as 24GB"):
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("", "24", "1000", "9" * 40, "-1GB", "lots", "GB", ".GB", "5.GB"),
+        *("24 PB", "24iB", "24GBi", "1e3GB", "1,000GB"),
+        *("\u0662GB", "24\u212a"),  # an Arabic two, the sign of Kelvin
+    ],
+)
+def test_what_has_no_number_and_unit_is_refused_with_all_units(written: str) -> None:
+    with pytest.raises(ValueError, match=r"it takes a number and a unit, such as 24GB: B, kB, MB, GB, TB .* GiB, TiB"):
+        memory(written)
+
+
+@pytest.mark.parametrize("written", ["0GB", "0.9B", "9000000000TB", "9" * 400 + "GB"])
+def test_what_no_device_has_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match="it takes 1 byte to 8 EiB"):
         memory(written)
 
 
 @pytest.mark.parametrize(
     ("size", "words"),
-    [(2_304, "2,304 bytes"), (7_864_320, "7.9 MB"), (82_400_000_000, "82.4 GB"), (10**15, "1,000.0 TB")],
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (2_304, "2,304 bytes"),
+        (7_864_320, "7.9 MB"),
+        (82_400_000_000, "82.4 GB"),
+        (10**15, "1,000.0 TB"),
+    ],
 )
 def test_sizes_in_words(size: int, words: str) -> None:
     assert size_in_words(size) == words
@@ -163,6 +196,31 @@ def test_a_running_cache_takes_what_is_computed(patient_of: PatientOf, name: str
 def test_the_published_file_and_the_class_say_the_same(name: str) -> None:
     text = published.text_part(presets.load(name))[0]
     assert kv_layers(class_facts(compat.new_text_config(text["model_type"], text))) == kv_layers(preset(name))
+
+
+@pytest.mark.parametrize("family", ["falcon", "gpt_bigcode", "gpt_neox", "opt"])
+def test_a_class_without_key_value_heads_is_not_taken_to_have_one_per_query_head(family: str) -> None:
+    """Even if the file names some: the class does not read them."""
+    config = compat.new_text_config(family, {"num_key_value_heads": 8, "num_hidden_layers": 2})
+    assert class_facts(config).kv_heads is None
+    with pytest.raises(ValueError):
+        kv_layers(class_facts(config))
+
+
+@pytest.mark.parametrize(
+    ("family", "named", "kv_heads"),
+    [
+        ("llama", {}, 8),
+        ("llama", {"num_key_value_heads": None}, 8),
+        ("llama", {"num_key_value_heads": 0}, 0),
+        ("mistral", {"num_key_value_heads": 2}, 2),
+    ],
+)
+def test_a_class_with_key_value_heads_has_all_where_it_names_none(
+    family: str, named: dict[str, Any], kv_heads: int
+) -> None:
+    config = compat.new_text_config(family, {"num_attention_heads": 8, "num_hidden_layers": 2, **named})
+    assert class_facts(config).kv_heads == kv_heads
 
 
 # --- the check -------------------------------------------------------------------------------------------------------

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_healthy_matrix import NOT_DECODERS
 
 from gemma_doctor import cli, presets
 from gemma_doctor.capture import device
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.evidence import DeviceMemory
 from gemma_doctor.loading import Patient
+from gemma_doctor.plan import DAMAGED, NOT_COUNTED
 
 this_machine = device.this_machine
 ROOT = Path(__file__).parent.parent
@@ -32,17 +34,17 @@ sliding_attention, W=512      16  another layer's            0            0  0 b
 full_attention                 4  another layer's            0            0  0 bytes             0 bytes
 total                         35                                     18,432  24.6 GB             73.7 GB
 
-context       cache  without the window  fits
-8,192      226.5 MB            604.0 MB   yes
-32,768     830.5 MB              2.4 GB   yes
-131,072      3.2 GB              9.7 GB   yes
-1,000,000   24.6 GB             73.7 GB    NO
+context       cache  without the window  cache fits
+8,192      226.5 MB            604.0 MB         yes
+32,768     830.5 MB              2.4 GB         yes
+131,072      3.2 GB              9.7 GB         yes
+1,000,000   24.6 GB             73.7 GB          NO
 
-note: weights not counted: there are none on this machine
+note: weights not counted: only safetensors files of the subject's own folder are
 note: 1,000,000 tokens are beyond the 131,072 positions of the model
 A sliding layer needs W keys at a step: W-1 that it kept, and the new token's own.
 Activations, and what the runtime itself takes, come on top.
-DOES NOT FIT: 24.6 GB at 1,000,000 tokens (cache alone), in 24.0 GB (RAM of this machine)
+the cache alone does not fit: 24.6 GB at 1,000,000 tokens, in 24.0 GB (RAM of this machine)
 """
 
 
@@ -82,18 +84,20 @@ def test_the_default_subject_at_its_own_positions(capsys: pytest.CaptureFixture[
         "gemma-3-270m: gemma3_text, 18 layers, 32,768 positions; keys and values in bfloat16, batch of 1"
     )
     assert "note: no SUBJECT given: this is the default\n" in out
-    assert out.endswith("fits: 108.5 MB at 32,768 tokens (cache alone), in 24.0 GB (RAM of this machine)\n")
+    assert f"note: {NOT_COUNTED}\n" in out  # whether or not the weights of the demo are installed
+    assert out.endswith("\nthe cache fits: 108.5 MB at 32,768 tokens, in 24.0 GB (RAM of this machine)\n")
 
 
 def test_the_document(capsys: pytest.CaptureFixture[str]) -> None:
     made = document(capsys, "gemma-3-1b-it", "--context", "40_000", "--dtype", "float32", "--memory", "1GiB")
     assert made.keys() == {
         *("subject", "family", "dtype", "batch", "context", "positions", "kinds", "contexts"),
-        *("weights", "memory", "fits", "notes"),
+        *("weights", "weights_counted", "memory", "fits", "notes"),
     }
     assert (made["dtype"], made["context"], made["positions"]) == ("float32", 40_000, 32_768)
     assert made["memory"] == {"from": "--memory", "total": 2**30}
     assert [one["context"] for one in made["contexts"]] == [8_192, 32_768, 40_000]
+    assert (made["weights"], made["weights_counted"], made["fits"]) == (None, False, True)
     assert made["contexts"][-1]["bytes"] == sum(kind["bytes"] for kind in made["kinds"])
     assert made["kinds"][0] == {
         "kind": "sliding_attention",
@@ -120,8 +124,17 @@ def test_the_same_document_twice(capsys: pytest.CaptureFixture[str]) -> None:
         (("--context", "0"), "--context is 0; it takes a number from 1 to 1000000"),
         (("--context", "1000001"), "--context is 1000001; it takes a number from 1 to 1000000"),
         (("--context", "long"), "--context is 'long'; it takes a whole number"),
+        *(
+            (
+                ("--context", written),
+                f"--context is {written!r}; it takes a whole number: write it in full, such as 131072",
+            )
+            for written in ("128k", "1M", "1.5 m", "128Ki")
+        ),
         (("--batch", "0"), "--batch is 0"),
-        (("--memory", "lots"), "--memory is 'lots'; it takes a size such as 24GB or 22.5GiB"),
+        (("--batch", "4k"), "--batch is '4k'; it takes a whole number: write it in full"),
+        (("--memory", "lots"), "--memory is 'lots'; it takes a number and a unit, such as 24GB"),
+        (("--memory", "24"), "--memory is '24'; it takes a number and a unit, such as 24GB: B, kB, MB, GB, TB"),
         (("--dtype", "int4"), "--dtype is 'int4'"),
         (("--format", "xml"), "--format is 'xml'"),
         (("no-such-model",), "there is no preset, file or folder 'no-such-model'"),
@@ -135,6 +148,7 @@ def test_what_cannot_be_computed_is_exit_2(
     code, out, err = plan(capsys, *arguments)
     assert (code, out) == (2, "")
     assert said in err
+    assert "gemma-doctor check" not in err
 
 
 def test_what_the_file_leaves_to_the_class_is_asked_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,31 +171,159 @@ def test_latent_attention_is_refused_in_words(capsys: pytest.CaptureFixture[str]
     assert "latent attention (kv_lora_rank): what its cache takes depends on the release" in err
 
 
+def planned_from(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, mapping: dict[str, Any], *arguments: str
+) -> tuple[int, str, str]:
+    (tmp_path / "config.json").write_text(json.dumps(mapping))
+    return plan(capsys, str(tmp_path), *arguments)
+
+
+FALCON_7B = {
+    **{"model_type": "falcon", "num_hidden_layers": 32, "num_attention_heads": 71, "hidden_size": 4544},
+    **{"multi_query": True, "new_decoder_architecture": False, "parallel_attn": True, "bias": False},
+}
+LLAMA = {
+    **{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8, "hidden_size": 512},
+    **{"num_key_value_heads": 2, "max_position_embeddings": 4096},
+}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "said"),
+    [
+        (FALCON_7B, "multi_query"),
+        ({**FALCON_7B, "num_key_value_heads": 1}, "multi_query"),
+        ({"model_type": "jetmoe"}, "kv_channels"),
+        ({"model_type": "gpt_neox", "num_hidden_layers": 2}, "no usable num_key_value_heads"),
+        ({**LLAMA, "num_key_value_heads": 0}, "no usable num_key_value_heads"),
+        ({**LLAMA, "num_key_value_heads": -1}, "no usable num_key_value_heads"),
+        ({**LLAMA, "head_dim": 0}, "no usable head_dim"),
+        ({**presets.load("gemma-3-1b-it"), "num_key_value_heads": 0}, "no usable num_key_value_heads"),
+        ({"model_type": "bamba"}, "is partly recurrent"),
+    ],
+)
+def test_sizes_that_a_family_derives_in_its_own_way_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, mapping: dict[str, Any], said: str
+) -> None:
+    code, out, err = planned_from(capsys, tmp_path, mapping)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+@pytest.mark.parametrize("name", [name for name in presets.names() if name not in NOT_DECODERS])
+def test_every_preset_that_generates_is_planned(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, err = plan(capsys, name, "--memory", "8TB")
+    assert (code, "\nthe cache fits: " in out) == (0, True) or f"{name} is bidirectional" in err
+
+
+@pytest.mark.parametrize("positions", [0, -5])
+def test_positions_that_are_none_are_not_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, positions: int
+) -> None:
+    mapping = {**presets.load("gemma-3-1b-it"), "max_position_embeddings": positions}
+    code, out, err = planned_from(capsys, tmp_path, mapping)
+    assert (code, err) == (0, "")
+    assert "beyond" not in out
+    assert "gemma3_text, 26 layers; keys" in out
+    assert "the model names no positions, and no --context is given: planned for 1,000,000 tokens" in out
+    out = plan(capsys, str(tmp_path), "--context", "1")[1]
+    assert "names no positions" not in out
+    assert "at 1 token:\n" in out
+    assert " at 1 token, in " in out
+
+
+def test_one_of_a_thing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    mapping = {**LLAMA, "num_hidden_layers": 1, "max_position_embeddings": 1}
+    out = planned_from(capsys, tmp_path, mapping, "--memory", "1B")[1]
+    assert "llama, 1 layer, 1 position; keys" in out
+    assert out.endswith("the cache alone does not fit: 512 bytes at 1 token, in 1 byte (--memory)\n")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "config.json").write_text(json.dumps(presets.load("gemma-3-1b-it")))
     return tmp_path
 
 
+NO_NAMES: tuple[Any, ...] = (None, 1, ["one.safetensors"], {})
+
+
+def safetensors(size: int) -> bytes:
+    """A file of so many bytes, of which a header takes two."""
+    return (2).to_bytes(8, "little") + b"{}" + bytes(size - 10)
+
+
 def test_weights_in_a_folder_count(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"0" * 3_000_000)
+    (folder / "model.safetensors").write_bytes(safetensors(3_000_000))
     code, out, _ = plan(capsys, str(folder), "--context", "1000", "--memory", "20MB")
     assert code == 0
-    assert "fits: 18.6 MB at 1,000 tokens (15.6 MB of cache, 3.0 MB of weights), in 20.0 MB (--memory)" in out
-    assert plan(capsys, str(folder), "--context", "1000", "--memory", "18MB")[0] == 1
+    assert "\nfits: 18.6 MB at 1,000 tokens (15.6 MB of cache, 3.0 MB of weights), in 20.0 MB (--memory)" in out
+    assert "without the window  fits\n" in out
+    code, out, _ = plan(capsys, str(folder), "--context", "1000", "--memory", "18MB")
+    assert (code, "\nDOES NOT FIT: 18.6 MB at 1,000 tokens (15.6 MB of cache" in out) == (1, True)
+    assert document(capsys, str(folder))["weights_counted"] is True
 
 
 def test_shards_count_once_and_only_if_all_are_there(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "two.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "one.safetensors").write_bytes(b"0" * 100)
+    (folder / "one.safetensors").write_bytes(safetensors(100))
     made = document(capsys, str(folder))
     assert (made["weights"], made["notes"]) == (
         None,
-        ["weights not counted: some of their files are missing or damaged"],
+        [DAMAGED],
     )
-    (folder / "two.safetensors").write_bytes(b"0" * 10)
+    (folder / "two.safetensors").write_bytes(safetensors(10))
     assert document(capsys, str(folder))["weights"] == 110
+
+
+def test_the_hub_cache_links_its_files(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    blob = folder / "blob"
+    blob.write_bytes(safetensors(50))
+    (folder / "model.safetensors").symlink_to(blob)
+    assert document(capsys, str(folder))["weights"] == 50
+
+
+@pytest.mark.parametrize("name", ["", "pytorch_model.bin", "model.gguf", "consolidated.safetensors"])
+def test_weights_in_other_files_are_not_said_to_be_missing(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str
+) -> None:
+    if name:
+        (folder / name).write_bytes(safetensors(100))
+    made = document(capsys, str(folder))
+    assert (made["weights"], made["weights_counted"], made["notes"]) == (None, False, [NOT_COUNTED])
+
+
+@pytest.mark.parametrize("content", [b"", b"12345678", b"version https://git-lfs.github.com/spec/v1\nsize 9\n"])
+def test_a_file_without_weights_is_damaged(capsys: pytest.CaptureFixture[str], folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    made = document(capsys, str(folder))
+    assert (made["weights"], made["notes"]) == (None, [DAMAGED])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        *(b"", b"\xff\xfe", b"{", b"[" * 100_000, b"[]", b"{}", b'{"weight_map": []}', b'{"weight_map": {}}'),
+        *(
+            json.dumps({"weight_map": {"a": "one.safetensors", "b": shard}}).encode()
+            for shard in ("", ".", "inside", "/dev/zero", "../outside", "inside/../../outside", "no\0name", "\ud800")
+        ),
+        *(json.dumps({"weight_map": {"a": shard}}).encode() for shard in NO_NAMES),
+    ],
+)
+def test_an_index_that_names_no_weights_of_the_folder_is_damaged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, index: bytes
+) -> None:
+    folder = tmp_path / "model"
+    (folder / "inside").mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(presets.load("gemma-3-1b-it")))
+    for path in (folder / "one.safetensors", tmp_path / "outside"):
+        path.write_bytes(safetensors(100))
+    (folder / "model.safetensors.index.json").write_bytes(index)
+    code, out, err = plan(capsys, str(folder))
+    assert (code, err) == (0, "")
+    assert f"note: {DAMAGED}\n" in out
 
 
 def test_names_cannot_act_on_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -206,7 +348,9 @@ def test_memory_that_nobody_names(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(device, "this_machine", refuse)
     code, out, _ = plan(capsys)
     assert code == 0
-    assert out.endswith("this machine does not say how much memory it has: --memory SIZE\n")
+    assert out.endswith(
+        "the cache needs 108.5 MB at 32,768 tokens; this machine does not say how much memory it has: --memory SIZE\n"
+    )
     assert document(capsys)["memory"] is None
 
 

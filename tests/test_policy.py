@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +19,7 @@ from gemma_doctor.loading import Patient
 from gemma_doctor.policy import GemmaSlidingWindowPolicy
 
 PatientOf = Callable[..., Patient]
+NO_INTS: tuple[Any, ...] = (True, 4.0, math.nan, math.inf, "4", None, [4])
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 
@@ -134,7 +137,10 @@ def test_a_row_without_a_key(keep: int, globally: bool, query: int, read: list[i
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"sliding_window": 0}, "sliding_window is 0"), ({"sliding_window": 4, "keep_nearest": -1}, "keep_nearest is -1")],
+    [
+        *(({"sliding_window": bad}, "sliding_window is") for bad in (0, -1, *NO_INTS, 2**62 + 1)),
+        *(({"sliding_window": 4, "keep_nearest": bad}, "keep_nearest is") for bad in (-1, *NO_INTS, 2**62 + 1)),
+    ],
 )
 def test_impossible_policies_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
@@ -152,13 +158,42 @@ def test_impossible_policies_are_refused(settings: dict[str, Any], said: str) ->
         (torch.zeros(1, 3), 3, 0, "float32"),
         (torch.zeros(1, 3, dtype=torch.bool), 3, 0, "bool"),
         (torch.zeros(1, 3, dtype=torch.long), 0, 0, "key_length is 0"),
-        (torch.zeros(1, 3, dtype=torch.long), 9, 5, "key_length is 9; there are 1 to 8 keys"),
+        (torch.zeros(1, 3, dtype=torch.long), 9, 5, "key_length is 9; past and queries together are 8"),
         (torch.zeros(1, 3, dtype=torch.long), 2, -1, "past_key_length is -1"),
+        (torch.zeros(1, 3, dtype=torch.complex64), 3, 0, "complex64"),
+        ([[0, 1, 2]], 3, 0, r"position_ids are a list; torch.as_tensor\(\)"),
+        (np.arange(3)[None], 3, 0, r"position_ids are a ndarray; torch.as_tensor\(\)"),
+        (None, 3, 0, "position_ids are a NoneType"),
+        *((torch.arange(3)[None], bad, 0, "key_length is") for bad in NO_INTS),
+        *((torch.arange(3)[None], 3, bad, "past_key_length is") for bad in (*NO_INTS, 2**62 + 1)),
     ],
 )
-def test_bad_calls_are_refused(ids: torch.Tensor, keys: int, past: int, said: str) -> None:
+def test_bad_calls_are_refused(ids: Any, keys: Any, past: Any, said: str) -> None:
+    policy = GemmaSlidingWindowPolicy(4)
     with pytest.raises(ValueError, match=said):
-        GemmaSlidingWindowPolicy(4).mask(ids, keys, past)
+        policy.mask(ids, keys, past)
+    policy.on_decode_step(7)  # the refusal left nothing behind
+
+
+@pytest.mark.parametrize("past", NO_INTS)
+def test_a_length_that_is_no_int_is_refused(past: Any) -> None:
+    with pytest.raises(ValueError, match="past is"):
+        GemmaSlidingWindowPolicy(4).on_decode_step(past)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("window", [4, 300, 2**40])
+def test_small_dtypes_do_not_overflow(dtype: torch.dtype, window: int) -> None:
+    """Neither by W, nor by columns beyond the dtype."""
+    policy = GemmaSlidingWindowPolicy(window, keep_nearest=2)
+    ids = torch.tensor([[0, 100, 127]])
+    assert torch.equal(policy.allowed(ids.to(dtype), 400, 500), policy.allowed(ids, 400, 500))
+
+
+def test_the_largest_numbers_do_not_overflow() -> None:
+    ids = torch.tensor([[-(2**63), 2**62 - 1, 2**63 - 1]])
+    allowed = GemmaSlidingWindowPolicy(1, keep_nearest=0).allowed(ids, 3, 2**62 - 3)
+    assert allowed[0, 0].tolist() == [[False] * 3, [False, False, True], [False] * 3]
 
 
 def step(policy: GemmaSlidingWindowPolicy, past: int, fed: int = 1, layers: int = 2) -> None:
@@ -195,13 +230,34 @@ def test_a_length_that_does_not_grow_by_what_was_fed_is_refused(past: int) -> No
     policy.on_decode_step(21)  # the refusal changed nothing
 
 
+@pytest.mark.parametrize("past", [0, 8, 9, 11, 12])
+def test_a_mask_of_tokens_that_were_never_fed_is_refused(past: int) -> None:
+    policy = GemmaSlidingWindowPolicy(4)
+    policy.on_decode_step(10)
+    with pytest.raises(ValueError, match=f"past_key_length is {past}, not 10"):
+        policy.mask(torch.tensor([[past]]), 1, past)
+    step(policy, 10, fed=3)  # the refusal changed nothing
+    with pytest.raises(ValueError, match="past_key_length is 14, not 10 to 13"):
+        policy.mask(torch.tensor([[14]]), 1, 14)
+    step(policy, 13)  # one more chunk without a word about it
+    policy.on_decode_step(14)
+
+
+def test_sequences_that_nobody_counts_may_alternate() -> None:
+    policy = GemmaSlidingWindowPolicy(4)
+    for past in (7, 30, 8, 31):
+        step(policy, past)
+
+
 def test_a_new_sequence_needs_a_reset() -> None:
     policy = GemmaSlidingWindowPolicy(4)
     policy.on_decode_step(20)
-    step(policy, 0, fed=5)
-    with pytest.raises(ValueError, match="past is 5; it was 20 a step ago"):
+    with pytest.raises(ValueError, match=r"past_key_length is 0, not 20 \(reset\(\) begins a new sequence\)"):
+        step(policy, 0, fed=5)
+    with pytest.raises(ValueError, match=r"past is 5; 21 tokens were fed \(reset\(\) begins a new sequence\)"):
         policy.on_decode_step(5)
     policy.reset()
+    step(policy, 0, fed=7)
     policy.on_decode_step(7)
     assert policy == GemmaSlidingWindowPolicy(4)
     with pytest.raises(ValueError, match="past is -1"):

@@ -1,12 +1,14 @@
 """`gemma-doctor plan`: what the key-value cache takes at a long context, and whether it fits.
 
-Exit codes: 0 it fits, or nobody says how much memory there is; 1 it does not fit; 2 it cannot be computed.
+Exit codes: 0 it fits, or nobody says how much memory there is; 1 it does not fit; 2 it cannot be computed. Where
+weights are not counted, "it" is the cache alone.
 The JSON document is described in report/plan.py.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -38,8 +40,8 @@ def plan(
     from gemma_doctor.report import plan as report
     from gemma_doctor.settings import resolve
 
-    tokens = _parse("--context", context, setting_values.whole(1, LONGEST))
-    rows = _parse("--batch", batch, setting_values.whole(1, 2**20))
+    tokens = _parse("--context", context, _in_full(setting_values.whole(1, LONGEST)))
+    rows = _parse("--batch", batch, _in_full(setting_values.whole(1, 2**20)))
     size = _parse("--memory", memory, budget.memory)
     settings = resolve({name: value for name, value in flags.items() if value is not None}, os.environ)
     with aside():
@@ -55,3 +57,14 @@ def _parse(label: str, value: Word, parse: Callable[[Any], int]) -> int | None:
         return parse(value)
     except ValueError as error:
         raise DoctorError(f"{label} {error}", "gemma-doctor plan --help shows what it takes") from None
+
+
+def _in_full(parse: Callable[[Any], int]) -> Callable[[Any], int]:
+    """128k is 128,000 to some and 131,072 to others, so it is refused with a hint of its own."""
+
+    def parse_in_full(value: str) -> int:
+        if re.fullmatch(r"[\d.,_]+\s*[kmgt]i?", value.strip(), re.IGNORECASE):
+            raise ValueError(f"is {value!r}; it takes a whole number: write it in full, such as 131072 for 128k")
+        return parse(value)
+
+    return parse_in_full

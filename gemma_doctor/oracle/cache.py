@@ -18,13 +18,20 @@ FAMILY_KEYS = {
     "gemma4": ("num_kv_shared_layers", "attention_k_eq_v", "num_global_key_value_heads", "global_head_dim"),
 }
 LATENT_KEYS = ("kv_lora_rank", "v_head_dim")
+# Families that size their keys by these (Falcon, GPTBigCode, MPT, JetMoE, Zamba, Inkling) may not read the usual ones.
+OWN_SIZE_KEYS = (
+    *("multi_query", "num_kv_heads", "n_head_kv", "kv_n_heads", "n_kv_heads", "swa_num_key_value_heads"),
+    *("kv_channels", "attention_head_dim"),
+)
 UNITS = {"TB": 10**12, "GB": 10**9, "MB": 10**6}
 
 
 def size_in_words(size: int) -> str:
     """ "87.1 GB" of 87,100,000,000 bytes; small ones in bytes."""
     unit = next((unit for unit, one in UNITS.items() if size >= one), "")
-    return f"{size / UNITS[unit]:,.1f} {unit}" if unit else f"{size:,} bytes"
+    if unit:
+        return f"{size / UNITS[unit]:,.1f} {unit}"
+    return "1 byte" if size == 1 else f"{size:,} bytes"
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,9 @@ def kv_layers(facts: ConfigFacts) -> tuple[KvLayer, ...]:
     """
     if latent(facts):
         raise ValueError(f"latent attention ({latent(facts)}): what its cache takes depends on the release")
+    own_key = next((key for key in OWN_SIZE_KEYS if facts.raw.get(key) is not None), None)
+    if own_key:
+        raise ValueError(f"the configuration names {own_key}: how its family sizes keys by that is not computed here")
     families = (keys for family, keys in FAMILY_KEYS.items() if facts.family.startswith(family))
     unnamed = [key for key in next(families, ()) if key not in facts.raw]
     if unnamed and "per_layer_config" not in facts.raw:  # which a class writes once it has filled in all

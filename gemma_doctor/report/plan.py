@@ -6,8 +6,10 @@ The document, the same bytes for the same subject, options and memory:
         nothing of their own), layers, keys (needed per layer and row), bytes_per_token (all layers, one row), bytes and
         bytes_without_window (whole batch);
     contexts: growing, the last is the one asked for: context, bytes, bytes_without_window, fits (true, false or null);
-    weights: bytes as stored, or null; memory: null, or from (who says so) and total in bytes;
-    fits: the cache and the weights, as far as they are counted, at the context asked for; notes: sentences.
+    weights: bytes as stored, or null; weights_counted: whether they are part of what fits;
+    memory: null, or from (who says so) and total in bytes;
+    fits: at the context asked for, the cache with the weights if they are counted, else the cache alone;
+    notes: sentences.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gemma_doctor.finding import counted
 from gemma_doctor.oracle import size_in_words
 from gemma_doctor.report.escape import escape
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from gemma_doctor.plan import Plan
 
 KINDS_HEAD = ("layer kind", "layers", "numbers per key", "keys needed", "bytes/token", "cache", "without the window")
-CONTEXTS_HEAD = ("context", "cache", "without the window", "fits")
+CONTEXTS_HEAD = ("context", "cache", "without the window")
 FITS = {True: "yes", False: "NO", None: "not known"}
 COUNTED = (
     "A sliding layer needs W keys at a step: W-1 that it kept, and the new token's own.",
@@ -37,8 +38,9 @@ COUNTED = (
 def text(plan: Plan) -> str:
     """Tables, and a last line that says whether it fits."""
     asked, facts = plan.asked, plan.facts
-    positions = "" if facts.max_positions is None else f", {facts.max_positions:,} positions"
-    model = f"{escape(facts.family)}, {counted(facts.layers or 0, 'layer')}{positions}"
+    positions = "" if facts.max_positions is None else f", {_counted(facts.max_positions, 'position')}"
+    model = f"{escape(facts.family)}, {_counted(facts.layers or 0, 'layer')}{positions}"
+    fits = "cache fits" if plan.weights is None else "fits"
     contexts = [
         (f"{one.context:,}", size_in_words(one.bytes), size_in_words(one.bytes_without_window), FITS[plan.fits(one)])
         for one in plan.ladder
@@ -46,10 +48,10 @@ def text(plan: Plan) -> str:
     lines = [
         f"{escape(plan.subject)}: {model}; keys and values in {asked.dtype}, batch of {asked.batch:,}",
         "",
-        f"at {asked.context:,} tokens:",
+        f"at {_counted(asked.context, 'token')}:",
         *_columns(KINDS_HEAD, [*map(_kind, asked.kinds), _total(asked)]),
         "",
-        *_columns(CONTEXTS_HEAD, contexts),
+        *_columns((*CONTEXTS_HEAD, fits), contexts),
         "",
         *(f"note: {escape(note)}" for note in plan.notes),
         *COUNTED,
@@ -83,16 +85,23 @@ def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def _counted(number: int, word: str) -> str:
+    """ "1 token", "32,768 tokens"."""
+    return f"1 {word}" if number == 1 else f"{number:,} {word}s"
+
+
 def _verdict(plan: Plan) -> str:
-    cache, at = size_in_words(plan.asked.bytes), f"at {plan.asked.context:,} tokens"
-    needed = f"{cache} {at} (cache alone)"
+    """Of the cache alone it never says plainly that it fits: the weights come on top."""
+    cache, at = size_in_words(plan.asked.bytes), f"at {_counted(plan.asked.context, 'token')}"
+    subject, needed = "the cache needs", f"{cache} {at}"
+    yes, no = "the cache fits", "the cache alone does not fit"
     if plan.weights is not None:
         both = size_in_words(plan.asked.bytes + plan.weights)
-        needed = f"{both} {at} ({cache} of cache, {size_in_words(plan.weights)} of weights)"
+        subject, needed = "needs", f"{both} {at} ({cache} of cache, {size_in_words(plan.weights)} of weights)"
+        yes, no = "fits", "DOES NOT FIT"
     if plan.memory is None:
-        return f"needs {needed}; this machine does not say how much memory it has: --memory SIZE"
-    fits = "fits" if plan.fits(plan.asked) else "DOES NOT FIT"
-    return f"{fits}: {needed}, in {size_in_words(plan.memory)} ({plan.memory_from})"
+        return f"{subject} {needed}; this machine does not say how much memory it has: --memory SIZE"
+    return f"{yes if plan.fits(plan.asked) else no}: {needed}, in {size_in_words(plan.memory)} ({plan.memory_from})"
 
 
 def document(plan: Plan) -> str:
@@ -117,6 +126,7 @@ def document(plan: Plan) -> str:
             for one in plan.ladder
         ],
         "weights": plan.weights,
+        "weights_counted": plan.weights is not None,
         "memory": None if plan.memory is None else {"from": plan.memory_from, "total": plan.memory},
         "fits": plan.fits(asked),
         "notes": plan.notes,
