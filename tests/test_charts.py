@@ -13,15 +13,20 @@ import struct
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from fake_charts import HOSTILE, chart, key_missing, misplaced, window_ignored
+from fake_charts import HOSTILE, chart, key_missing, misplaced, window_ignored, with_panel
+from matplotlib.collections import LineCollection
 
-from gemma_doctor.charts import FORMATS, cells, figures, labels, layout, page, render, terminal
+from gemma_doctor.charts import FORMATS, cells, figures, labels, layout, page, render, strips, terminal
 from gemma_doctor.charts.chart import Chart, binned, shares
 from gemma_doctor.finding import Cells
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LENGTHS = (10, 1_000, 32_000)
 FEW = (0, 1, 5)
@@ -67,6 +72,42 @@ def test_a_bin_of_nothing_stays_nothing() -> None:
     bins, _ = binned(np.array([np.nan, np.nan, 0, 1], dtype=np.float32), 2)
     assert np.isnan(bins[0])
     assert bins[1] == 1
+
+
+# --- slices: queries that were not handed all keys -------------------------------------------------------------------
+
+
+def last_key_read(kind: str = "attention", heads: tuple[str, ...] = ("mean",)) -> Chart:
+    """20 queries of one layer; the last key, which only the last query is handed, gets most of its weight."""
+    one = chart(layers=(5,), queries=20, kind=kind, heads=heads)
+    values = one.panels[0].values.copy()
+    values[:, -1, -1] = 0.9
+    return with_panel(one, 0, values=values)
+
+
+def test_the_peak_of_a_key_counts_the_queries_that_were_handed_it() -> None:
+    values = np.array([[[0.5, np.nan, np.nan], [0.1, 0.9, np.nan]]], dtype=np.float32)
+    np.testing.assert_array_equal(layout.peaks(values), np.array([0.5, 0.9, np.nan], dtype=np.float32))
+
+
+def test_the_strongest_keys_of_a_slice_are_those_of_any_query() -> None:
+    text = terminal.render(last_key_read(), None, color=False)
+    assert "strongest keys (largest of all shown queries)\n" in text
+    assert re.search(r"   5 full  .*  999 '\\n' 90\.0%, ", text)
+    seen = Elements(page.render(last_key_read()))
+    assert seen.of("th")[-1] == "strongest keys (largest of all shown queries)"
+    assert seen.of("td")[-1].startswith("999 '\\n' 90.0%, ")
+
+
+def test_the_strongest_keys_of_every_head_of_a_slice() -> None:
+    one = last_key_read(heads=("0", "1"))
+    text = terminal.render(one, None, color=False)
+    assert len(re.findall(r"    head [01]  .*  999 '\\n' 90\.0%, ", text)) == 2
+    assert "(largest of all shown heads and shown queries)" in Elements(page.render(one)).of("th")[-1]
+
+
+def test_the_page_counts_what_any_query_of_a_slice_may_read() -> None:
+    assert Elements(page.render(last_key_read("mask"))).of("td")[-1] == "1,000 of 1,000 keys"
 
 
 # --- what is drawn ---------------------------------------------------------------------------------------------------
@@ -175,12 +216,34 @@ def test_a_mask_is_drawn_with_the_marks_of_reports() -> None:
 
 
 def test_influence_says_how_far_it_can_reach() -> None:
-    text = terminal.render(few(4000, kind="influence"), 80, color=False)
-    assert "reach     from token 2,466 on" in text
+    assert "  reach from token 2,466 on, as" in terminal.render(few(4000, kind="influence"), 80, color=False)
+    assert "  may depend on every token, as" in terminal.render(few(kind="influence"), 80, color=False)
+    assert labels.reach(few(4000, kind="influence", queries=9).panels[0]).startswith(
+        "reach from token 2,466 on for the last query, from token 2,458 on "
+    )
 
 
 def test_a_short_text_is_written_under_its_strip() -> None:
     assert "'<bos>'" in terminal.render(few(10), 120, color=False).split("marks")[0]
+
+
+def test_the_numbers_of_one_layer_are_called_means() -> None:
+    text = terminal.render(chart(layers=(5,), heads=("0", "1")), None, color=False)
+    assert re.search(rf"   5 full  .*  \({labels.MEAN}\)\n    head 0 ", text)
+
+
+def test_colors_need_no_block_characters() -> None:
+    text = terminal.render(few(words=("a",)), 80, color=True, blocks=False)
+    assert text.isascii()
+    assert "\x1b[38;5;" in text
+    assert ".:-=*%#@ mean more" in text
+    assert "▁▂▃▄▅▆▇█ mean more" in terminal.render(few(), 80, color=True)
+
+
+def test_the_terminal_explains_only_what_is_on_the_axis() -> None:
+    assert "; axis: q the query\n" in terminal.render(few(), None, color=False)
+    assert "; axis: q the query, p left pads\n" in terminal.render(few(pads=3), None, color=False)
+    assert "; axis: " not in terminal.render(few(queries=2), None, color=False)
 
 
 def test_bins_are_admitted() -> None:
@@ -219,6 +282,101 @@ def test_pictures_stay_within_3000_pixels(one: Chart) -> None:
     width, height = struct.unpack(">II", render(one, "png")[16:24])
     assert width == 1500
     assert height <= 3000
+
+
+def texts(one: Chart) -> list[str]:
+    """What a picture says: svg keeps it as comments beside the outlines of its letters."""
+    return re.findall(r"<!-- (.*?) -->", render(one, "svg").decode())
+
+
+WRONG = {"read, and must not be", "should be readable, and is not"}
+
+
+def test_legends_of_pictures_explain_what_is_there() -> None:
+    edge, grey, hatched = "start of what it may read", "out of reach, and not read", "not handed to the kernel"
+    rare = {edge, grey, hatched, "left pads", "the query itself", *WRONG}
+    assert rare & {*texts(chart(100, layers=(5,)))} == {"the query itself"}
+    assert rare & {*texts(few())} == {edge, hatched, "the query itself"}
+    assert rare & {*texts(few(queries=9))} == {edge, hatched, grey}
+    sick = few(pads=100)
+    assert rare & {*texts(window_ignored(sick, 1))} == rare - {"should be readable, and is not"}
+    assert rare & {*texts(key_missing(sick, 1))} == rare - {"read, and must not be"}
+    assert {"readable", "not readable", "start of its reach"} & {*texts(few(kind="mask"))} == {"readable"}
+    assert "start of its reach" not in texts(few(kind="influence"))
+    assert "start of its reach" in texts(few(4000, kind="influence"))
+
+
+def test_the_picture_of_influence_says_its_reach() -> None:
+    assert any(text.startswith("whole stack; may depend on every token") for text in texts(few(kind="influence")))
+    far = texts(few(4000, kind="influence"))
+    assert any(text.startswith("whole stack; reach from token 2,466 on") for text in far)
+
+
+def drawn(one: Chart, *, heads: bool = False) -> tuple[strips.Image, Axes]:
+    """The first layer, as an image of its queries or of its heads."""
+    panel, whole = one.panels[0], slice(0, len(one.keys))
+    values = panel.values[:, 0] if heads else panel.values[0]
+    shown = replace(panel, allowed=np.repeat(panel.allowed, len(values), axis=0)) if heads else panel
+    rows = layout.marks(one, shown, values, whole, (64, 330))
+    names = tuple(map(str, range(len(values))))
+    image = strips.Image(one, "", names, (panel,) * len(names), rows, whole, True, True)
+    with figures.style():
+        axes = figures.figure(1500, 400).add_axes((0.1, 0.3, 0.65, 0.4))
+        strips.draw(image, axes)
+    return image, axes
+
+
+@pytest.mark.parametrize("pads", [0, 7])
+def test_nothing_healthy_is_coloured_before_the_line(pads: int) -> None:
+    image, axes = drawn(few(1010, queries=20, pads=pads))
+    lines = [one.get_segments()[0][:, 0] for one in axes.collections if isinstance(one, LineCollection)]
+    assert image.rows.width == 4
+    for row, line in enumerate(lines):
+        first = int(np.flatnonzero(image.rows.values[row] > 0)[0])
+        assert [*line] == [image.start + 4 * first] * 2
+    assert len(lines) == 20
+
+
+@pytest.mark.parametrize("length", [1003, 32_001])
+def test_boxes_stay_inside_the_axes(length: int) -> None:
+    one = few(length)
+    ends = one.panels[0].values.copy()
+    ends[..., 0], ends[..., -1] = 0.1, np.nan
+    image, axes = drawn(with_panel(one, 0, values=ends))
+    left, right = (patch.get_bbox() for patch in axes.patches)
+    assert (left.x0, right.x1) == (image.start, image.end)
+    assert left.width > 0.007 * length
+    assert right.width > 0.007 * length
+
+
+def test_a_box_ends_where_reading_should_begin() -> None:
+    image, axes = drawn(window_ignored(few(1000, queries=1), 0))
+    assert axes.patches[0].get_bbox().x1 == image.start + 4 * image.rows.edges[0]  # 488 begins a bin
+
+
+def test_the_means_of_a_layer_stand_half_way_down_its_heads() -> None:
+    _, axes = drawn(few(heads=("0", "1", "2", "3")), heads=True)
+    rows = {text.get_text(): text.xy for text in axes.texts}
+    assert rows["100.0%"] == (1.0, 1.5)
+    assert rows[labels.MEAN] == (1.0, 1.0)  # above the axes
+    assert any([*line.get_ydata()] == [-0.4, 3.4] for line in axes.lines)
+
+
+def test_the_means_of_a_layer_are_shown_once_beside_its_heads() -> None:
+    told = texts(few(queries=9, heads=("0", "3")))
+    assert [text for text in told if text.endswith("all heads")] == [f"layer {layer}, all heads" for layer in FEW]
+    assert told.count("100.0%") == len(FEW)
+
+
+def test_tokens_of_unknown_text_are_positions() -> None:
+    one = replace(few(10), tokens=("",) * 10)
+    assert labels.title(one) == "gemma-3-270m: what token 9 reads"
+    text = terminal.render(one, None, color=False)
+    assert "''" not in text
+    assert re.search(r"  9 \d+\.\d%, ", text)
+    assert "9" in texts(one)
+    assert not [text for text in texts(one) if "'" in text and "Python's" not in text]
+    assert not [cell for cell in Elements(page.render(one)).of("td") if "'" in cell]
 
 
 def test_pictures_survive_hostile_tokens() -> None:
@@ -305,6 +463,27 @@ def test_the_page_survives_hostile_text() -> None:
     assert "img" not in tags
     assert not {"\x1b", "\u202e", "\x00", "\ud800"} & set(text)
     assert data_of(Elements(text))["tokens"][1].startswith("'<img")
+
+
+def test_the_legend_of_the_page_explains_what_is_there() -> None:
+    def legend(one: Chart) -> dict[str, str]:
+        return dict(data_of(Elements(page.render(one)))["legend"])
+
+    assert legend(chart(100, layers=(5,))) == {}
+    assert [*legend(few())] == ["edge", "none"]
+    sick = window_ignored(few(pads=100), 1)
+    assert [*legend(sick)] == ["edge", "wrong", "none", "outside"]
+    assert legend(sick)["wrong"] == "wrong: read, and must not be"
+    both = legend(key_missing(sick, 0))["wrong"]
+    assert both == "wrong: read, and must not be; or should be readable, and is not"
+    assert legend(chart(100, layers=(5,), kind="mask")) == {"readable": "readable"}
+    assert legend(few(kind="mask"))["none"] == "not readable"
+    assert legend(few(4000, kind="influence"))["edge"] == "start of its reach"
+
+
+def test_the_page_says_how_far_influence_can_reach() -> None:
+    (group,) = data_of(Elements(page.render(few(4000, kind="influence"))))["groups"]
+    assert group["title"].startswith("whole stack; reach from token 2,466 on")
 
 
 def test_the_table_of_the_page_needs_no_script() -> None:
@@ -396,3 +575,28 @@ def test_cells_are_drawn_at_any_size(queries: int, keys: int) -> None:
     assert width < 1600
     assert height < 1000
     assert drawn == cells.render(one, "mask-pattern: \x1b[31m " + "words " * 60)
+
+
+def figure_of(monkeypatch: pytest.MonkeyPatch, one: Cells) -> Figure:
+    """The figure before it becomes a png."""
+    made: list[Figure] = []
+    monkeypatch.setattr(cells, "encoded", lambda figure, form: made.append(figure) or b"")
+    cells.render(one, "mask-pattern: x")
+    return made[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rings", "said"), [(3, 3, "wrong"), (40, 1, "only the first of 40 wrong is ringed"), (0, 0, "")]
+)
+def test_cells_say_what_they_are_and_ring_what_rings_do_not_hide(
+    monkeypatch: pytest.MonkeyPatch, wrong: int, rings: int, said: str
+) -> None:
+    expected = ("#" * 30 + "." * 18,) * 48
+    observed = tuple(("." if row < wrong else "#") + line[1:] for row, line in enumerate(expected))
+    made = figure_of(monkeypatch, Cells("layer 0", 0, 0, expected, observed))
+    assert f"layer 0; 48 x 48 of the cells; {wrong} wrong here" in [text.get_text() for text in made.texts]
+    assert [axes.get_title() for axes in made.axes] == ["expected by the check", "observed"]
+    assert sum(len(one.get_offsets()) for axes in made.axes for one in axes.collections) == rings
+    told = [text.get_text() for text in made.legends[0].get_texts()]
+    assert told[:2] == ["read, as expected by the check", "not read, as expected by the check"]
+    assert told[2:] == (["should be read, and is not", said] if wrong else [])

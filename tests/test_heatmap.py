@@ -133,6 +133,10 @@ def _window(patient: Patient, window: int) -> Iterator[None]:
         config.sliding_window = patient.window = before
 
 
+def test_without_a_tokenizer_no_text_is_made_up(chart_of: Callable[..., Chart]) -> None:
+    assert set(chart_of(pos="5").tokens) == {""}
+
+
 def test_a_prompt_is_filled_and_the_chart_says_so(chart_of: Callable[..., Chart]) -> None:
     assert "filled" in chart_of(prompt="some words here", pos="50").facts["text"]
     assert "filled" not in chart_of(prompt="some words here", pos="-1").facts["text"]

@@ -109,3 +109,16 @@ def test_flags_that_are_none(shown: dict[str, Any], flags: str, capsys: pytest.C
     assert cli.main(["heatmap", *flags.split()]) == 2
     assert "check --help" not in capsys.readouterr().err
     assert "view" not in shown
+
+
+@pytest.mark.parametrize(("encoding", "blocks"), [("utf-8", True), ("ascii", False), ("latin-1", False)])
+def test_blocks_only_where_the_stream_has_them(
+    shown: dict[str, Any], encoding: str, blocks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.txt"
+    with path.open("w", encoding=encoding) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert cli.main(["heatmap", "--color", "always"]) == 0
+    text = path.read_text(encoding=encoding)
+    assert "\\u258" not in text
+    assert any(block in text for block in "▂▃▄▅▆▇█") is blocks

@@ -25,7 +25,7 @@ _SMALLEST = (120, 300)
 _LEFT, _GAP, _RIGHT, _TOP, _BOTTOM = 70, 70, 30, 70, 92
 _LETTER, _LINE = 7.5, 18  # pixels of the title's text
 _RING = 12  # pixels at least
-_MOST_RINGS = 400  # beyond, they would hide what they ring: only the first cell gets one
+_MOST_RINGS = 12  # beyond, they would hide what they ring: only the first cell gets one
 
 
 def render(cells: Cells, title: str) -> bytes:
@@ -39,7 +39,10 @@ def render(cells: Cells, title: str) -> bytes:
     sizes = zip(expected.shape, _SMALLEST, _LARGEST, strict=True)
     height, width = (int(min(max(count * _CELL, least), most)) for count, least, most in sizes)
     columns = _LEFT + 2 * width + _GAP + _RIGHT
-    lines = [*textwrap.wrap(shown(title), int(columns / _LETTER)), shown(cells.caption)]
+    count = int((expected ^ observed).sum())
+    rows, keys = expected.shape
+    caption = f"{shown(cells.caption)}; {rows} x {keys} of the cells; {count:,} wrong here"
+    lines = [*textwrap.wrap(shown(title), int(columns / _LETTER)), caption]
     full = (columns, _TOP + _LINE * (len(lines) - 1) + height + _BOTTOM)
     with style():
         drawn = figure(*full)
@@ -47,10 +50,12 @@ def render(cells: Cells, title: str) -> bytes:
             is_caption = row == len(lines) - 1
             place = 12 / full[0], 1 - (24 + row * _LINE) / full[1]
             drawn.text(*place, line, fontsize=8 if is_caption else 11, color="0.35" if is_caption else "black")
-        for name, read, left in (("expected", expected, _LEFT), ("observed", observed, _LEFT + width + _GAP)):
+        panels = ("expected by the check", expected, _LEFT), ("observed", observed, _LEFT + width + _GAP)
+        for name, read, left in panels:
             axes = drawn.add_axes((left / full[0], _BOTTOM / full[1], width / full[0], height / full[1]))
-            _draw(axes, cells, read, expected, name)
-        drawn.legend(handles=_legend(), loc="lower left", ncols=3, frameon=False)
+            _draw(axes, cells, read, expected)
+            axes.set_title(name)
+        drawn.legend(handles=_legend(expected, observed), loc="lower left", ncols=3, frameon=False)
         return encoded(drawn, "png")
 
 
@@ -58,7 +63,7 @@ def _read(rows: tuple[str, ...]) -> Bools:
     return np.array([[mark == "#" for mark in row] for row in rows], dtype=bool)
 
 
-def _draw(axes: Axes, cells: Cells, read: Bools, expected: Bools, name: str) -> None:
+def _draw(axes: Axes, cells: Cells, read: Bools, expected: Bools) -> None:
     extra, missing = read & ~expected, expected & ~read
     colors = np.where(read[..., None], to_rgb(READABLE), to_rgb(UNREADABLE))
     colors[extra], colors[missing] = to_rgb(EXTRA), to_rgb(MISSING)
@@ -73,7 +78,6 @@ def _draw(axes: Axes, cells: Cells, read: Bools, expected: Bools, name: str) -> 
     area = (pixels * 72 / DPI) ** 2
     place = columns + cells.first_key, rows + cells.first_query
     axes.scatter(*place, s=area, facecolors="none", edgecolors="black", linewidths=1, clip_on=False, zorder=3)
-    axes.set_title(f"{name}: {count:,} wrong" if name == "observed" else name)
     axes.set_xlabel("key")
     axes.set_ylabel("query")
     for axis in (axes.xaxis, axes.yaxis):
@@ -81,13 +85,18 @@ def _draw(axes: Axes, cells: Cells, read: Bools, expected: Bools, name: str) -> 
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
-def _legend() -> list[Patch | Line2D]:
-    return [
-        Patch(color=READABLE, label="read"),
-        Patch(color=UNREADABLE, label="not read"),
-        Patch(color=EXTRA, label="read, and must not be"),
-        Patch(color=MISSING, label="should be read, and is not"),
-        Line2D(
-            [], [], color="black", marker="o", markerfacecolor="none", linestyle="none", label="wrong (many: the first)"
-        ),
-    ]
+def _legend(expected: Bools, observed: Bools) -> list[Patch | Line2D]:
+    """What is in the picture, and nothing else."""
+    extra, missing = observed & ~expected, expected & ~observed
+    count = int((extra | missing).sum())
+    looks = (
+        (expected, READABLE, "read, as expected by the check"),
+        (~expected, UNREADABLE, "not read, as expected by the check"),
+        (extra, EXTRA, "read, and must not be"),
+        (missing, MISSING, "should be read, and is not"),
+    )
+    entries: list[Patch | Line2D] = [Patch(color=color, label=label) for cells, color, label in looks if cells.any()]
+    if count:
+        ring = "wrong" if count <= _MOST_RINGS else f"only the first of {count:,} wrong is ringed"
+        entries.append(Line2D([], [], color="black", marker="o", markerfacecolor="none", linestyle="none", label=ring))
+    return entries

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from gemma_doctor.charts.chart import Chart, Shares
+from gemma_doctor.charts.chart import Chart, Panel, Shares
 from gemma_doctor.evidence import Floats32, Ints
 from gemma_doctor.finding import counted
 from gemma_doctor.report.escape import escape
 
 LONGEST_TOKEN = 18
+MEAN = "mean of all heads and shown queries"
 _TITLES = {"attention": "what {} {}", "mask": "what {} may read", "influence": "what the logits at {} depend on"}
 
 
@@ -21,7 +22,9 @@ def percent(share: float) -> str:
 
 
 def quoted(token: str) -> str:
-    """Token text between quotes, so that a leading space shows; long ones are cut."""
+    """Token text between quotes, so that a leading space shows; long ones are cut; "" where it is unknown."""
+    if not token:
+        return ""
     text = escape(token)
     return f"'{text}'" if len(text) <= LONGEST_TOKEN else f"'{text[: LONGEST_TOKEN - 2]}..'"
 
@@ -76,7 +79,49 @@ def share_cells(one: Shares, columns: tuple[str, ...]) -> tuple[str, ...]:
 
 def key_name(position: int, token: str, weight: float) -> str:
     """ "998 ' the' 8.1%"."""
-    return f"{position:,} {token} {percent(weight)}"
+    return f"{named(position, token)} {percent(weight)}"
+
+
+def named(position: int, token: str) -> str:
+    """ "998 ' the'" of a quoted token; the position alone where the text is unknown."""
+    return f"{position:,} {token}".rstrip()
+
+
+def strongest_title(chart: Chart, by_head: bool = False) -> str:
+    """What the numbers of `strongest` are.
+
+    Args:
+        by_head: they are told for every head.
+    """
+    if chart.kind == "influence":
+        return "strongest keys (of the largest)"
+    many_heads = not by_head and any(len(panel.heads) > 1 for panel in chart.panels)
+    over = ["shown heads"] * many_heads + ["shown queries"] * (not chart.is_single_row)
+    return f"strongest keys (largest of all {' and '.join(over)})" if over else "strongest keys"
+
+
+def reach(panel: Panel) -> str:
+    """ "may depend on every token", "reach from token 70 on"; "" of a layer, which has no reach of its own."""
+    if panel.reach is None:
+        return ""
+    first, last = int(panel.reach[0]), int(panel.reach[-1])
+    if last == 0:
+        return "may depend on every token"
+    others = f" for the last query, from token {first:,} on for the first" if first != last else ""
+    return f"reach from token {last:,} on{others}"
+
+
+def meanings(kind: str) -> dict[str, str]:
+    """What a legend says of every look (see layout.looks) and of the edge."""
+    is_mask, is_influence = kind == "mask", kind == "influence"
+    return {
+        "edge": "start of its reach" if is_influence else "start of what it may read",
+        "absent": "later than the query" if is_influence else "not handed to the kernel",
+        "read": "readable" if is_mask else "read",
+        "unread": "not readable" if is_mask else "out of reach, and not read",
+        "extra": f"{'readable' if is_mask else 'read'}, and must not be",
+        "missing": "should be readable, and is not",
+    }
 
 
 def steps(length: int, most: int) -> int:
@@ -91,4 +136,5 @@ def steps(length: int, most: int) -> int:
 
 def _text_at(chart: Chart, position: int) -> str:
     index = position - int(chart.keys[0])
-    return f" {quoted(chart.tokens[index])}" if 0 <= index < len(chart.keys) else ""
+    text = quoted(chart.tokens[index]) if 0 <= index < len(chart.keys) else ""
+    return f" {text}" if text else ""

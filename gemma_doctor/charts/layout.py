@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from gemma_doctor.charts.chart import Chart, Panel, binned
 from gemma_doctor.charts.labels import percent, spans
-from gemma_doctor.evidence import Bools, Floats32
+from gemma_doctor.evidence import Bools, Floats32, Ints
 from gemma_doctor.finding import counted
 
 LOWEST = 1e-5  # weights below this share of a row look alike on the log scale
@@ -52,6 +52,11 @@ class Marks:
     width: int
     height: int
 
+    @property
+    def edges(self) -> Ints:
+        """The bin that holds the first key that may be read, for every row; 0 if none may."""
+        return np.asarray(self.allowed.argmax(axis=1), dtype=np.int64)
+
 
 def groups(chart: Chart) -> list[Group]:
     """Panels by kind and window, in order of appearance."""
@@ -87,6 +92,11 @@ def joined(values: Floats32) -> Floats32:
     return np.asarray(np.fmax.reduce(values, axis=0), dtype=np.float32)
 
 
+def peaks(values: Floats32) -> Floats32:
+    """The largest weight of every key, shape (..., k) to (k,). NaN only where no row was handed the key."""
+    return np.asarray(np.fmax.reduce(values.reshape(-1, values.shape[-1]), axis=0), dtype=np.float32)
+
+
 def wrong(kind: str, values: Floats32, allowed: Bools) -> tuple[Bools, Bools]:
     """Cells that are read and should not be, and cells that cannot be read and should be; in the shape of `values`.
 
@@ -110,6 +120,30 @@ def marks(chart: Chart, panel: Panel, values: Floats32, stretch: slice, most: tu
     shown, width, height = _in_bins(cut, most)
     may, more, less = (_in_bins(one.astype(np.float32), most)[0] > 0 for one in (allowed, extra, missing))
     return Marks(shown, may, more, less, width, height)
+
+
+def looks(kind: str, shown: Marks) -> dict[str, Bools]:
+    """Which bins look how, each in the shape of `shown.values`: missing, extra, absent (handed nothing), unread, read.
+
+    A bin has one look, but for extra and missing, which it can hold both. Of a mask, unread is what may not be read; of
+    weights, what must not be read and is not.
+    """
+    faulty = shown.extra | shown.missing
+    absent = np.isnan(shown.values) & ~faulty
+    unread = (shown.values <= 0) & ~faulty
+    if kind != "mask":
+        unread &= ~shown.allowed
+    read = ~(faulty | absent | unread)
+    return {"missing": shown.missing, "extra": shown.extra, "absent": absent, "unread": unread, "read": read}
+
+
+def seen(kind: str, drawn: Iterable[Marks]) -> set[str]:
+    """The looks that a legend must explain, and "edge" if reading begins within the key axis of some row."""
+    found: set[str] = set()
+    for one in drawn:
+        found |= {look for look, bins in looks(kind, one).items() if bins.any()}
+        found |= {"edge"} if one.edges.any() else set()
+    return found
 
 
 def _in_bins(values: Floats32, most: tuple[int, int]) -> tuple[Floats32, int, int]:

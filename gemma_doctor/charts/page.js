@@ -91,7 +91,7 @@ function tell(strip, row, bin) {
   const first = strip.start + bin * strip.width, last = Math.min(first + strip.width, strip.stop) - 1;
   const code = strip.codes[row * strip.bins + bin], value = weight(code);
   const keys = Array.from({ length: Math.min(last - first + 1, 6) }, (_, i) =>
-    `${(data.first + first + i).toLocaleString("en")} ${data.tokens[first + i]}`).join(", ");
+    `${(data.first + first + i).toLocaleString("en")} ${data.tokens[first + i]}`.trimEnd()).join(", ");
   const query = strip.height > 1 ? `queries from ${data.queries[row * strip.height]}` : `query ${data.queries[row]}`;
   const shown = Number.isNaN(value) ? "not handed to the kernel" : data.kind === "mask" ? (value > 0 ? "readable" : "not readable")
     : value === 0 ? "0" : value < 0.001 ? value.toExponential(2) : `${(100 * value).toFixed(2)} %`;
@@ -171,10 +171,7 @@ function build() {
 }
 
 function legend() {
-  const box = document.getElementById("legend"), entries = [["var(--edge)", "where its window or reach begins"],
-    ["var(--wrong)", "wrong: read and must not be, or lacking"]];
-  if (data.kind === "mask") entries.push([`rgb(${VIRIDIS[3]})`, "readable"], ["var(--none)", "not readable"]);
-  else entries.push(["var(--none)", "not handed to the kernel"], ["var(--outside)", "out of reach, unread"]);
+  const box = document.getElementById("legend");
   const top = data.scale === "log" ? 1 : data.largest, low = data.scale === "log" ? data.lowest : 0;
   if (data.kind !== "mask") {
     const ramp = added(box, "span"), bar = added(ramp, "i");
@@ -182,9 +179,9 @@ function legend() {
     bar.style.background = `linear-gradient(90deg, ${VIRIDIS.map((one) => `rgb(${one})`)})`;
     ramp.append(`${low} to ${top} of the row, ${data.scale}`);
   }
-  for (const [paint, text] of entries) {
+  for (const [name, text] of data.legend) {
     const span = added(box, "span");
-    added(span, "i").style.background = paint;
+    added(span, "i").style.background = name === "readable" ? `rgb(${VIRIDIS[3]})` : `var(--${name})`;
     span.append(text);
   }
 }

@@ -16,9 +16,21 @@ from string import Template
 
 import numpy as np
 
-from gemma_doctor.charts.chart import Chart
-from gemma_doctor.charts.labels import facts, key_name, quoted, share_cells, share_columns, strongest, title
-from gemma_doctor.charts.layout import LOWEST, Group, Marks, faults, groups, joined, largest, marks
+from gemma_doctor.charts.chart import Chart, Panel
+from gemma_doctor.charts.labels import (
+    MEAN,
+    facts,
+    key_name,
+    meanings,
+    quoted,
+    reach,
+    share_cells,
+    share_columns,
+    strongest,
+    strongest_title,
+    title,
+)
+from gemma_doctor.charts.layout import LOWEST, Group, Marks, faults, groups, largest, marks, peaks, seen
 from gemma_doctor.report.escape import escape
 
 _DECADES = 8
@@ -44,9 +56,7 @@ def render(chart: Chart) -> str:
         facts=text(facts(chart)),
         notes="\n".join(f"<p>note: {text(escape(note))}</p>" for note in chart.notes),
         faults="\n".join(f'<p class="wrong">WRONG: {text(escape(sentence))}</p>' for sentence in faults(chart)),
-        heading="By layer"
-        if chart.kind != "attention"
-        else "Where the weight goes: mean of all heads and shown queries",
+        heading="By layer" if chart.kind != "attention" else f"Where the weight goes: {MEAN}",
         columns="".join(f"<th>{text(one)}</th>" for one in columns),
         rows="\n".join(_rows(chart)),
         precision="" if chart.kind == "mask" else _PRECISION,
@@ -63,9 +73,7 @@ def _hash(text: str) -> str:
 
 
 def _last_column(chart: Chart) -> str:
-    return {"attention": "strongest keys", "mask": "readable", "influence": "strongest keys (of the largest)"}[
-        chart.kind
-    ]
+    return "readable" if chart.kind == "mask" else strongest_title(chart)
 
 
 def _rows(chart: Chart) -> Iterator[str]:
@@ -73,7 +81,7 @@ def _rows(chart: Chart) -> Iterator[str]:
     columns = share_columns(chart)
     for panel in chart.panels:
         shares = share_cells(panel.shares, columns) if panel.shares else ()
-        row = joined(panel.values).max(axis=0)
+        row = peaks(panel.values)
         if chart.kind == "mask":
             last = f"{int((row > 0).sum()):,} of {int(panel.allowed.any(axis=0).sum()):,} keys"
         else:
@@ -86,9 +94,9 @@ def _rows(chart: Chart) -> Iterator[str]:
 
 def _data(chart: Chart) -> str:
     """What the script reads, as JSON in which nothing can end the script element."""
-    parts = groups(chart)
     strips = sum(len(panel.heads) for panel in chart.panels) * min(len(chart.queries), _MOST_QUERIES)
-    most = max(1, _MOST_CELLS // strips)
+    most = _MOST_QUERIES, max(1, _MOST_CELLS // strips)
+    parts = [(group, [*_strips(chart, group, most)]) for group in groups(chart)]
     content = {
         "kind": chart.kind,
         "scale": chart.scale,
@@ -98,23 +106,30 @@ def _data(chart: Chart) -> str:
         "first": int(chart.keys[0]),
         "tokens": [quoted(token) for token in chart.tokens],
         "queries": chart.queries.tolist(),
-        "groups": [_group(chart, group, most) for group in parts],
+        "groups": [_group(group, strips, chart) for group, strips in parts],
+        "legend": [*_legend(chart.kind, seen(chart.kind, (one for _, strips in parts for _, _, one in strips)))],
     }
     text = json.dumps(content, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _group(chart: Chart, group: Group, most: int) -> dict[str, object]:
-    panels, one = [], None
+def _strips(chart: Chart, group: Group, most: tuple[int, int]) -> Iterator[tuple[Panel, str, Marks]]:
+    """Panel, head and marks of every strip."""
     for panel in group.panels:
         for head, values in zip(panel.heads, panel.values, strict=True):
-            one = marks(chart, panel, values, group.stretch, (_MOST_QUERIES, most))
-            label = "whole stack" if panel.layer is None else f"layer {panel.layer}"
-            label += f" head {head}" if len(panel.heads) > 1 else ""
-            panels.append({"label": label, "name": f"{escape(panel.title)}, head {head}", "codes": _codes(one)})
-    assert one is not None, "a group has panels"
+            yield panel, head, marks(chart, panel, values, group.stretch, most)
+
+
+def _group(group: Group, strips: list[tuple[Panel, str, Marks]], chart: Chart) -> dict[str, object]:
+    panels = []
+    for panel, head, one in strips:
+        label = "whole stack" if panel.layer is None else f"layer {panel.layer}"
+        label += f" head {head}" if len(panel.heads) > 1 else ""
+        panels.append({"label": label, "name": f"{escape(panel.title)}, head {head}", "codes": _codes(one)})
+    *_, one = strips[0]
     first, last = chart.keys[group.stretch][[0, -1]]
     part = f"; keys {first:,} to {last:,}, all others are unread" if group.is_part else ""
+    part += f"; {reach(group.panels[0])}" if chart.kind == "influence" else ""
     held = (
         f"; a cell is {one.width} keys x {one.height} queries and shows the largest"
         if one.width * one.height > 1
@@ -129,6 +144,25 @@ def _group(chart: Chart, group: Group, most: int) -> dict[str, object]:
         "bins": one.values.shape[1],
         "panels": panels,
     }
+
+
+def _legend(kind: str, drawn: set[str]) -> Iterator[tuple[str, str]]:
+    """The colours to explain, and what they mean: names of page.css, or "readable"."""
+    said = meanings(kind)
+    if "edge" in drawn:
+        yield "edge", said["edge"]
+    if faulty := [said[look] for look in ("extra", "missing") if look in drawn]:
+        yield "wrong", f"wrong: {'; or '.join(faulty)}"
+    if kind == "mask":
+        # what was not handed over looks the same
+        shown = {"read": "readable", "unread": "none", "absent": "none"}
+        yield from dict.fromkeys(
+            (color, said["read" if look == "read" else "unread"]) for look, color in shown.items() if look in drawn
+        )
+        return
+    for look, color in (("absent", "none"), ("unread", "outside")):
+        if look in drawn:
+            yield color, said[look]
 
 
 def _codes(one: Marks) -> str:

@@ -18,8 +18,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from gemma_doctor.charts import strips
 from gemma_doctor.charts.chart import Chart, Panel
 from gemma_doctor.charts.figures import encoded, figure, shown, style
-from gemma_doctor.charts.labels import facts, title
-from gemma_doctor.charts.layout import LOWEST, Group, Marks, faults, groups, joined, largest, marks
+from gemma_doctor.charts.labels import facts, meanings, reach, title
+from gemma_doctor.charts.layout import LOWEST, Group, Marks, faults, groups, joined, largest, marks, seen
 from gemma_doctor.charts.strips import Image
 from gemma_doctor.evidence import Floats32
 
@@ -54,7 +54,8 @@ def render(chart: Chart, form: str) -> bytes:
         form: "png", "svg" or "pdf".
     """
     with style():
-        blocks = [_header(chart), *_body(chart), _legend(chart)]
+        images = [image for group in groups(chart) for image in _images(chart, group)]
+        blocks = [_header(chart), *_body(chart, images), _legend(chart, images)]
         height = sum(one.above + one.height + one.below for one in blocks)
         drawn = figure(WIDTH, height)
         top = height
@@ -84,8 +85,7 @@ def _header(chart: Chart) -> _Block:
     return _Block(28 + _LINE * len(wrapped), 12, 6, draw)
 
 
-def _body(chart: Chart) -> Iterator[_Block]:
-    images = [image for group in groups(chart) for image in _images(chart, group)]
+def _body(chart: Chart, images: list[Image]) -> Iterator[_Block]:
     rows = sum(len(image.labels) for image in images)
     room = _HIGHEST - sum(image.above + image.below for image in images)
     lowest, highest = (10, 26) if chart.is_single_row else (1, 12)
@@ -105,23 +105,21 @@ def _images(chart: Chart, group: Group) -> Iterator[Image]:
     if chart.is_single_row:
         labels = tuple(_label(panel, head) for panel, head, _ in parts)
         panels = tuple(panel for panel, _, _ in parts)
-        queries = (int(chart.queries[0]),) * len(parts)
-        yield Image(chart, group.title + note, labels, panels, queries, _stacked(held), group.stretch, True, True)
+        yield Image(chart, group.title + note, labels, panels, _stacked(held), group.stretch, True, True)
         return
     for number, ((panel, head, _), one) in enumerate(zip(parts, held, strict=True)):
-        queries = tuple(int(query) for query in chart.queries[:: one.height])
-        labels = tuple(f"{query:,}" for query in queries)
+        labels = tuple(f"{query:,}" for query in chart.queries[:: one.height])
         name = f"{shown(panel.title)}{f', head {head}' if head else ''}{note if number == 0 else ''}"
         yield Image(
             chart,
             name,
             labels,
             (panel,) * len(labels),
-            queries,
             one,
             group.stretch,
             number == 0,
             number == len(parts) - 1,
+            has_shares=number == 0 or parts[number - 1][0] is not panel,
         )
 
 
@@ -139,7 +137,8 @@ def _label(panel: Panel, head: str) -> str:
 
 def _note(group: Group, one: Marks, join: bool, chart: Chart) -> str:
     first, last = chart.keys[group.stretch][[0, -1]]
-    said = [f"keys {first:,} to {last:,}, all others are unread"] if group.is_part else []
+    said = [reach(group.panels[0])] if chart.kind == "influence" else []
+    said += [f"keys {first:,} to {last:,}, all others are unread"] if group.is_part else []
     if one.width > 1 or one.height > 1:
         rows = f" x {one.height} queries" if one.height > 1 else ""
         said.append(f"a mark is {one.width} keys{rows} and shows the largest")
@@ -154,25 +153,26 @@ def _stacked(parts: list[Marks]) -> Marks:
     return Marks(values, allowed, extra, missing, parts[0].width, parts[0].height)
 
 
-def _legend(chart: Chart) -> _Block:
-    edge = "where its reach begins" if chart.kind == "influence" else "where its window begins"
-    entries: list[Patch | Line2D] = [
-        Line2D([], [], color=strips.EDGE, linewidth=2, label=edge),
-        Line2D([], [], color="black", marker="v", linestyle="none", markersize=5, label="the query itself"),
-        Line2D([], [], color="black", marker="s", linestyle="none", markersize=4, label="position 0"),
-        Patch(facecolor="#f7f7f7", hatch="////", edgecolor=strips.HATCH, label="not handed to the kernel"),
-    ]
-    if chart.kind == "mask":
-        entries += [
-            Patch(color=strips.READABLE, label="readable"),
-            Patch(color=strips.UNREADABLE, label="not readable"),
-        ]
-    else:
-        entries.append(Patch(color=strips.NOT_ALLOWED, label="out of reach, and not read"))
-    entries.append(Patch(color=strips.EXTRA, label="read, and must not be"))
-    if chart.kind != "influence":
-        entries.append(Patch(color=strips.MISSING, label="should be readable, and is not"))
-    if (chart.keys < 0).any():
+def _legend(chart: Chart, images: list[Image]) -> _Block:
+    """What is in the picture, and nothing else."""
+    drawn, said = seen(chart.kind, (image.rows for image in images)), meanings(chart.kind)
+    is_mask = chart.kind == "mask"
+    entries: list[Patch | Line2D] = []
+    if "edge" in drawn:
+        entries.append(Line2D([], [], color=strips.EDGE, linewidth=2, label=said["edge"]))
+    if chart.is_single_row:
+        entries.append(
+            Line2D([], [], color="black", marker="v", linestyle="none", markersize=5, label="the query itself")
+        )
+    if any(image.has_first_token for image in images):
+        entries.append(Line2D([], [], color="black", marker="s", linestyle="none", markersize=4, label="position 0"))
+    if "absent" in drawn:
+        entries.append(Patch(facecolor="#f7f7f7", hatch="////", edgecolor=strips.HATCH, label=said["absent"]))
+    colors = {"unread": strips.UNREADABLE if is_mask else strips.NOT_ALLOWED}
+    colors |= {"extra": strips.EXTRA, "missing": strips.MISSING}
+    colors |= {"read": strips.READABLE} if is_mask else {}  # other kinds have a bar of colours
+    entries += [Patch(color=color, label=said[look]) for look, color in colors.items() if look in drawn]
+    if any(image.start < -0.5 for image in images):
         entries.append(Patch(facecolor="white", hatch="xxx", edgecolor="#8c8c8c", label="left pads"))
 
     def draw(axes: Axes) -> None:

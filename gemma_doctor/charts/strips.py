@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gemma_doctor.charts.chart import Chart, Panel
 from gemma_doctor.charts.figures import shown
-from gemma_doctor.charts.labels import quoted, share_cells, share_columns
-from gemma_doctor.charts.layout import Marks, levels
+from gemma_doctor.charts.labels import MEAN, named, quoted, share_cells, share_columns
+from gemma_doctor.charts.layout import Marks, levels, looks, peaks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +25,10 @@ MAP = colormaps["viridis"]  # told apart by colour-blind eyes, and even in grey
 EDGE, EXTRA, MISSING, NOT_ALLOWED, HATCH = "#e66100", "#d7191c", "#ff5fbf", "#bdbdbd", "#dcdcdc"
 READABLE, UNREADABLE = "#123570", "#d9d9d9"
 COLUMN_WIDTH = 58  # pixels
+_BAR = 8  # pixels from the axes to the bar that joins the rows of a layer
 _MOST_LABELS = 16
 _APART = 0.022  # between two token labels, as a share of the key axis
+_NARROWEST_RING = 0.008  # as a share of the key axis
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,22 @@ class Image:
         title: above it.
         labels: of every row.
         panels: the layer of every row.
-        queries: the position of every row's query, the first one if a row holds several.
         rows: the marks of all rows.
         stretch: of the key axis.
         is_first: of its group: the text of the strongest keys stands above it, and the names of the shares.
         is_last: of its group: the positions of the keys stand under it.
+        has_shares: the means of its layers stand beside it; of a slice, only beside a layer's first head.
     """
 
     chart: Chart
     title: str
     labels: tuple[str, ...]
     panels: tuple[Panel, ...]
-    queries: tuple[int, ...]
     rows: Marks
     stretch: slice
     is_first: bool
     is_last: bool
+    has_shares: bool = True
 
     @property
     def above(self) -> int:
@@ -74,6 +76,14 @@ class Image:
     def end(self) -> float:
         return float(self.chart.keys[self.stretch.stop - 1]) + 0.5
 
+    @property
+    def has_first_token(self) -> bool:
+        return self.start < 0 < self.end
+
+    def place(self, column: int) -> float:
+        """Left end of a bin; the last bin may reach beyond the last key."""
+        return min(self.start + column * self.rows.width, self.end)
+
 
 def draw(image: Image, axes: Axes) -> None:
     """Everything of an image; `axes` fill its rows exactly."""
@@ -87,38 +97,35 @@ def draw(image: Image, axes: Axes) -> None:
     _axes(image, axes)
     if image.is_first:
         _tokens(image, axes)
-    if image.chart.kind == "attention":
+    if image.chart.kind == "attention" and image.has_shares:
         _shares(image, axes)
 
 
 def painted(image: Image) -> npt.NDArray[np.float64]:
     """Colours of all bins, shape (rows, bins, 4); what was not handed over is transparent."""
     marks, kind = image.rows, image.chart.kind
-    bright = levels(image.chart, marks.values)
-    colors = np.asarray(MAP(np.nan_to_num(bright)), dtype=np.float64)
+    colors = np.asarray(MAP(np.nan_to_num(levels(image.chart, marks.values))), dtype=np.float64)
+    told = looks(kind, marks)
     if kind == "mask":
-        colors[..., :3] = np.where((marks.values > 0)[..., None], to_rgb(READABLE), to_rgb(UNREADABLE))
-    else:
-        colors[~marks.allowed & ~(marks.values > 0), :3] = to_rgb(NOT_ALLOWED)
-    colors[np.isnan(bright), 3] = 0
-    colors[marks.extra] = (*to_rgb(EXTRA), 1)
-    colors[marks.missing] = (*to_rgb(MISSING), 1)
+        colors[told["read"]] = to_rgba(READABLE)
+    colors[told["unread"]] = to_rgba(UNREADABLE if kind == "mask" else NOT_ALLOWED)
+    colors[told["absent"], 3] = 0
+    colors[told["extra"]] = to_rgba(EXTRA)
+    colors[told["missing"]] = to_rgba(MISSING)
     return colors
 
 
 def _edges(image: Image, axes: Axes) -> None:
-    """Where each row's reading should begin; position 0, pads and the query."""
-    for row, (panel, query) in enumerate(zip(image.panels, image.queries, strict=True)):
-        allowed = panel.allowed[int(np.searchsorted(image.chart.queries, query))]
-        edge = float(image.chart.keys[int(allowed.argmax())]) - 0.5
-        if allowed.any() and edge > image.start:
-            axes.vlines(edge, row - 0.5, row + 0.5, color=EDGE, linewidth=2)
+    """Where each row's reading should begin, at the edge of a bin; position 0, pads and the query."""
+    # not at the exact key: the colours of its bin would stand before the line, where colour means a fault
+    for row in np.flatnonzero(image.rows.edges):
+        axes.vlines(image.place(int(image.rows.edges[row])), row - 0.5, row + 0.5, color=EDGE, linewidth=2)
     if image.start < -0.5:
-        axes.axvspan(image.start, -0.5, facecolor="none", hatch="xxx", edgecolor="#8c8c8c", linewidth=0)
-    if image.start <= -0.5:
+        axes.axvspan(image.start, min(-0.5, image.end), facecolor="none", hatch="xxx", edgecolor="#8c8c8c", linewidth=0)
+    if image.has_first_token:
         _above(axes, 0, "s")
     if image.chart.is_single_row:
-        _above(axes, image.queries[0], "v")
+        _above(axes, int(image.chart.queries[0]), "v")
         axes.hlines(np.arange(len(image.labels) - 1) + 0.5, image.start, image.end, color="white", linewidth=1.5)
 
 
@@ -128,14 +135,14 @@ def _above(axes: Axes, key: int, marker: str) -> None:
 
 
 def _rings(image: Image, axes: Axes) -> None:
-    """Around the stretch of every row that is wrong; wide enough to be seen at any length."""
-    span = (image.end - image.start) * 0.004
+    """Around the stretch of every row that is wrong; wide enough to be seen at any length, and inside the axes."""
+    least = (image.end - image.start) * _NARROWEST_RING
     for color, cells in ((EXTRA, image.rows.extra), (MISSING, image.rows.missing)):
         for row in np.flatnonzero(cells.any(axis=1)):
             wrong = np.flatnonzero(cells[row])
-            left = image.start + wrong[0] * image.rows.width - span
-            right = image.start + (wrong[-1] + 1) * image.rows.width + span
-            place = (left, row - 0.5), right - left, 1.0
+            left, right = image.place(int(wrong[0])), image.place(int(wrong[-1]) + 1)
+            width = max(right - left, least)
+            place = (min(left, image.end - width), row - 0.5), width, 1.0
             axes.add_patch(Rectangle(*place, fill=False, edgecolor=color, linewidth=1.8, clip_on=False, zorder=5))
 
 
@@ -163,7 +170,7 @@ def _tokens(image: Image, axes: Axes) -> None:
             continue
         taken.append(place)
         axes.annotate(
-            shown(f"{chart.keys[index]:,} {quoted(chart.tokens[index])}"),
+            shown(named(int(chart.keys[index]), quoted(chart.tokens[index]))),
             (place, 1),
             (1, 9),
             "axes fraction",
@@ -187,30 +194,38 @@ def _worth_naming(image: Image) -> Iterator[int]:
             readable = np.flatnonzero(panel.allowed.any(axis=0))
             yield from (int(readable[0]), int(readable[-1])) if len(readable) else ()
         return
-    row = np.fmax.reduce([np.fmax.reduce(panel.values, axis=(0, 1)) for panel in panels])
+    row = peaks(np.stack([peaks(panel.values) for panel in panels]))
     order = (-row).argsort(kind="stable")
     yield from (int(index) for index in order[: 40 * _MOST_LABELS] if row[index] > 0)
 
 
 def _shares(image: Image, axes: Axes) -> None:
-    """A table at the right of the axes: means over all heads and shown queries of a layer."""
+    """A table at the right of the axes: one line per layer, half way down all of its rows, which a bar joins."""
     columns = share_columns(image.chart)
+    if image.is_first:
+        _cell(axes, MEAN, len(columns) - 1, None, "0.35", lift=26)
     for column, name in enumerate(columns * image.is_first):
         _cell(axes, name, column, None, "0.35")
     layers = [panel.layer for panel in image.panels]
     for layer, panel in {panel.layer: panel for panel in image.panels}.items():
-        # beside the first head of a layer, or half way down its queries
-        row = float(layers.index(layer)) if image.chart.is_single_row else (len(layers) - 1) / 2
+        first = layers.index(layer)
+        last = first + layers.count(layer) - 1
+        if last > first:
+            bar = [1 + _BAR / axes.bbox.width] * 2, [first - 0.4, last + 0.4]
+            axes.plot(*bar, transform=axes.get_yaxis_transform(), color="0.35", linewidth=1, clip_on=False)
         for column, text in enumerate(share_cells(panel.shares, columns) if panel.shares else ()):
-            _cell(axes, text, column, row, EXTRA if text.endswith("!") else "black")
+            _cell(axes, text, column, (first + last) / 2, EXTRA if text.endswith("!") else "black")
+        if len(panel.heads) > 1 and not image.chart.is_single_row:
+            # each head has an image of its own, and only the first one has these numbers
+            _cell(axes, f"layer {layer}, all heads", len(columns) - 1, (first + last) / 2, "0.35", lift=14)
 
 
-def _cell(axes: Axes, text: str, column: int, row: float | None, color: str) -> None:
+def _cell(axes: Axes, text: str, column: int, row: float | None, color: str, lift: int | None = None) -> None:
     """In the line of a row, or above the axes."""
-    at, lift = ((1.0, 1.0), 8) if row is None else ((1.0, row), 0)
+    at, usual = ((1.0, 1.0), 8) if row is None else ((1.0, row), 0)
     place = axes.transAxes if row is None else axes.get_yaxis_transform()
     weight = "bold" if color == EXTRA else "normal"
-    offset = ((column + 1) * COLUMN_WIDTH, lift)
+    offset = ((column + 1) * COLUMN_WIDTH, usual if lift is None else lift)
     axes.annotate(
         text, at, offset, place, "offset pixels", color=color, ha="right", va="center", fontsize=8, fontweight=weight
     )

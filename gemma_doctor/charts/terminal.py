@@ -10,8 +10,20 @@ from rich.color import ColorSystem
 from rich.style import Style
 
 from gemma_doctor.charts.chart import Chart, Panel
-from gemma_doctor.charts.labels import facts, key_name, quoted, share_cells, share_columns, steps, strongest, title
-from gemma_doctor.charts.layout import LOWEST, Group, Marks, faults, groups, joined, levels, marks
+from gemma_doctor.charts.labels import (
+    MEAN,
+    facts,
+    key_name,
+    quoted,
+    reach,
+    share_cells,
+    share_columns,
+    steps,
+    strongest,
+    strongest_title,
+    title,
+)
+from gemma_doctor.charts.layout import LOWEST, Group, Marks, faults, groups, levels, marks, peaks
 from gemma_doctor.evidence import Floats32
 from gemma_doctor.report.escape import escape
 from gemma_doctor.report.lines import BLANK, NARROWEST, Line, draw
@@ -29,19 +41,21 @@ _ALARM = Style.parse("bold white on red")
 _EDGE = Style.parse("bold cyan")
 
 
-def render(chart: Chart, width: int | None, color: bool) -> str:
+def render(chart: Chart, width: int | None, color: bool, blocks: bool = True) -> str:
     """The chart as text.
 
     Args:
         chart: what to show.
         width: columns of the terminal; None for a pipe: 100 columns of marks, text neither wrapped nor cut.
         color: ANSI colours and block characters; else plain ASCII marks.
+        blocks: the stream can encode block characters; else colours mark ASCII.
     """
+    ramp = _BLOCKS if color and blocks else _RAMP
     room = max(width or PIPE_WIDTH, NARROWEST)
     parts = [draw(_header(chart), width, color)]
     for group in groups(chart):
-        parts += [draw(_heading(group, chart), width, color), *_Strips(chart, group, room, color).lines()]
-    parts.append(draw((*_legend(chart, color), *_shares(chart, width), *_alarms(chart)), width, color))
+        parts += [draw(_heading(group, chart), width, color), *_Strips(chart, group, room, ramp, color).lines()]
+    parts.append(draw((*_legend(chart, ramp), *_shares(chart, width), *_alarms(chart)), width, color))
     return "".join(parts)
 
 
@@ -63,8 +77,8 @@ def _heading(group: Group, chart: Chart) -> Iterator[Line]:
 class _Strips:
     """The lines of marks of one group, and the key axis under them."""
 
-    def __init__(self, chart: Chart, group: Group, width: int, color: bool) -> None:
-        self.chart, self.group, self.color = chart, group, color
+    def __init__(self, chart: Chart, group: Group, width: int, ramp: str, color: bool) -> None:
+        self.chart, self.group, self.ramp, self.color = chart, group, ramp, color
         self.rows = list(_rows(chart, group))
         self.margin = max(len(label) for label, _, _ in self.rows)
         if not chart.is_single_row:
@@ -78,7 +92,7 @@ class _Strips:
     def lines(self) -> Iterator[str]:
         for label, panel, values in self.rows:
             shown = marks(self.chart, panel, values, self.group.stretch, self.most)
-            self.edge, self.width = _edge(shown, 0), shown.width
+            self.edge, self.width = int(shown.edges[0]), shown.width
             if self.chart.is_single_row:
                 yield self._strip(label, shown, 0)
                 continue
@@ -94,8 +108,7 @@ class _Strips:
 
     def _strip(self, label: str, shown: Marks, row: int) -> str:
         cells = list(self._cells(shown, row))
-        edge = _edge(shown, row)
-        cells.insert(edge, ("|", _EDGE))
+        cells.insert(int(shown.edges[row]), ("|", _EDGE))
         return f"{label:>{self.margin}}  {_joined(cells, self.color)}\n"
 
     def _cells(self, shown: Marks, row: int) -> Iterator[tuple[str, Style]]:
@@ -108,8 +121,8 @@ class _Strips:
             elif self.chart.kind == "mask":
                 yield ("#" if level > 0 else ".") * self.cell, _SHADES[4]
             else:
-                step = min(int(level * len(_RAMP)), len(_RAMP) - 1)
-                yield (_BLOCKS if self.color else _RAMP)[step] * self.cell, _SHADES[step]
+                step = min(int(level * len(self.ramp)), len(self.ramp) - 1)
+                yield self.ramp[step] * self.cell, _SHADES[step]
 
     def _axis(self, bins: int) -> Iterator[str]:
         """A line with ticks, "p" for pads and "q" for the query; the positions under it; short texts in full."""
@@ -131,10 +144,9 @@ class _Strips:
         indent = " " * (self.margin + 2)
         yield f"{indent}{''.join(line)}\n"
         yield f"{indent}{words}".rstrip() + "\n"
-        if self.cell >= _TEXT_CELL:
-            texts = [
-                set_cell_size(quoted(token), self.cell - 1) + " " for token in self.chart.tokens[self.group.stretch]
-            ]
+        tokens = self.chart.tokens[self.group.stretch]
+        if self.cell >= _TEXT_CELL and any(tokens):
+            texts = [set_cell_size(quoted(token), self.cell - 1) + " " for token in tokens]
             texts.insert(self.edge, " ")
             yield f"{indent}{''.join(texts)}".rstrip() + "\n"
 
@@ -148,28 +160,23 @@ def _rows(chart: Chart, group: Group) -> Iterator[tuple[str, Panel, Floats32]]:
             yield (f"  {layer}" if alone else f"  {layer} head {head}"), panel, values
 
 
-def _edge(shown: Marks, row: int) -> int:
-    """The first bin that the query may read."""
-    return int(shown.allowed[row].argmax())
-
-
 def _joined(cells: list[tuple[str, Style]], color: bool) -> str:
     if not color:
         return "".join(text for text, _ in cells).rstrip()
     return "".join(style.render(text, color_system=ColorSystem.EIGHT_BIT) for text, style in cells)
 
 
-def _legend(chart: Chart, color: bool) -> Iterator[Line]:
+def _legend(chart: Chart, ramp: str) -> Iterator[Line]:
     yield BLANK
     if chart.kind == "mask":
         marks_of = "# readable, . not readable, ! should be readable and is not, + readable and should not be"
     else:
         scale = f"log, from {LOWEST:g} of the row" if chart.scale == "log" else "linear"
-        marks_of = (
-            f"{_BLOCKS if color else _RAMP} mean more, {scale}; + read and must not be, ! lacking; blank: not read"
-        )
+        marks_of = f"{ramp} mean more, {scale}; + read and must not be, ! lacking; blank: not read"
     edge = "of reach" if chart.kind == "influence" else "of the window, or of what may be read"
-    yield Line("marks  ", f"{marks_of}; | start {edge}; axis: q the query, p left pads", style="dim")
+    axis = ["q the query"] * chart.is_single_row + ["p left pads"] * bool((chart.keys < 0).any())
+    on_axis = f"; axis: {', '.join(axis)}" if axis else ""
+    yield Line("marks  ", f"{marks_of}; | start {edge}{on_axis}", style="dim")
 
 
 def _shares(chart: Chart, width: int | None) -> Iterator[Line]:
@@ -180,12 +187,15 @@ def _shares(chart: Chart, width: int | None) -> Iterator[Line]:
     names: tuple[str, ...] = ()
     if chart.kind == "attention":
         names = share_columns(chart)
-        yield Line("where the weight goes", ": mean of all heads and shown queries; beyond must be 0", style="bold")
+        yield Line("where the weight goes", f": {MEAN}; beyond must be 0", style="bold")
     columns = "".join(f"{name:>8}" for name in names)
-    relative = " (of the largest)" if chart.kind == "influence" else ""
-    yield Line(f"  {'layer':10}{columns}  ", f"strongest keys{relative}", style="bold")
+    yield Line(f"  {'layer':10}{columns}  ", strongest_title(chart, _is_by_head(chart)), style="bold")
     for panel in chart.panels:
         yield from _layer(chart, panel, names, width)
+
+
+def _is_by_head(chart: Chart) -> bool:
+    return len(chart.panels) == 1 and len(chart.panels[0].heads) > 1
 
 
 def _layer(chart: Chart, panel: Panel, columns: tuple[str, ...], width: int | None) -> Iterator[Line]:
@@ -193,13 +203,14 @@ def _layer(chart: Chart, panel: Panel, columns: tuple[str, ...], width: int | No
     cells = "".join(f"{part:>8}" for part in share_cells(one, columns)) if one else ""
     label = f"  {_short(panel):10}{cells}  "
     room = None if width is None or len(chart.panels) <= _WRAPPED_PANELS else width - len(label)
-    by_head = len(chart.panels) == 1 and len(panel.heads) > 1
-    keys = "" if by_head else _strongest(chart, joined(panel.values).max(axis=0), room)
+    by_head = _is_by_head(chart)
+    # in the place of keys, which stand beside each head
+    keys = f"({MEAN})" if by_head else _strongest(chart, peaks(panel.values), room)
     yield Line(label, keys, style="bold red" if one and one.beyond > 0 else "")
     for head, values in zip(panel.heads * by_head, panel.values, strict=False):
-        yield Line(f"    head {head:5}{' ' * len(cells)}  ", _strongest(chart, values.max(axis=0), room))
+        yield Line(f"    head {head:5}{' ' * len(cells)}  ", _strongest(chart, peaks(values), room))
     if panel.reach is not None:
-        yield Line("  reach     ", f"from token {panel.reach[-1]:,} on, as the pattern of layers allows")
+        yield Line("  ", f"{reach(panel)}, as the pattern of layers allows")
 
 
 def _short(panel: Panel) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gemma_doctor.settings import Settings
     from gemma_doctor.view import View
 
+BLOCKS = "▁█"
 OWN = ("pos", "layers", "heads", "kind", "rows_at", "scale", "pads", "out", "force")
 
 
@@ -121,4 +123,13 @@ def _on_terminal(chart: Chart, settings: Settings) -> str:
     from gemma_doctor.charts import terminal
 
     width = terminal_width()
-    return terminal.render(chart, width, wants_color(settings.color, os.environ, is_terminal=width is not None))
+    color = wants_color(settings.color, os.environ, is_terminal=width is not None)
+    return terminal.render(chart, width, color, blocks=_has_blocks(sys.stdout.encoding))
+
+
+def _has_blocks(encoding: str | None) -> bool:
+    try:
+        BLOCKS.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
