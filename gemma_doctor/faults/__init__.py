@@ -5,6 +5,7 @@ One file per fault: a generator that changes the patient, yields, and undoes the
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -51,9 +52,30 @@ def fault(
     """Make a Fault of a generator function named like its file."""
 
     def make(generator: Callable[[Patient], Iterator[None]]) -> Fault:
-        return Fault(generator.__name__.replace("_", "-"), caught_by, contextmanager(generator), why_not, severity)
+        inject = _with_fresh_caches(contextmanager(generator))
+        return Fault(generator.__name__.replace("_", "-"), caught_by, inject, why_not, severity)
 
     return make
+
+
+def _with_fresh_caches(inject: Inject) -> Inject:
+    """generate() keeps some caches on the model (4.57): one from before must not be changed, nor a changed one stay."""
+
+    def forget(patient: Patient) -> None:
+        for model in patient.models:
+            compat.forget_kept_cache(model)
+
+    @contextmanager
+    @functools.wraps(inject)
+    def fresh(patient: Patient) -> Iterator[None]:
+        forget(patient)
+        try:
+            with inject(patient):
+                yield
+        finally:
+            forget(patient)
+
+    return fresh
 
 
 def attention_of(patient: Patient) -> list[Any]:

@@ -27,8 +27,4 @@ def dropped_keys_kept(patient: Patient) -> Iterator[None]:
 
     # when the last module is entered, layer 0 has stored this forward's keys
     with hooked(last_attention_of(patient), keep):
-        try:
-            yield
-        finally:
-            for model in patient.models:
-                compat.forget_kept_cache(model)
+        yield

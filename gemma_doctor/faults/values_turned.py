@@ -22,8 +22,4 @@ def values_turned(patient: Patient) -> Iterator[None]:
                 compat.turn_values(value)
 
     with hooked([text_decoder(model) for model in patient.models], turn):
-        try:
-            yield
-        finally:
-            for model in patient.models:
-                compat.forget_kept_cache(model)
+        yield
