@@ -19,8 +19,9 @@ Known limits
     rollback keep more on purpose and are not judged. What the allocator holds besides is not seen.
 
 References
-    transformers before 4.56 generates with a cache that keeps every key in all families but Gemma 2 and 3 and Cohere 2
-    (seen with Mistral in 4.50 and 4.53): the warning is true there.
+    transformers before 4.56 generates with a cache that keeps every key, wherever the configuration does not name a
+    hybrid one (seen with Mistral and Gemma 3 270M in 4.53); 5.5.4 does so with Gemma 4 26B and 31B, whose layers share
+    no keys. The warning is true there.
 """
 
 from __future__ import annotations
