@@ -18,12 +18,13 @@ PatientOf = Callable[..., Patient]
 # (preset, attention implementation): Gemma 2 has eager only in the newest release
 PATIENTS = [
     ("gemma-2-2b", "eager"),
-    ("gemma-3-1b-it", "eager"),
     ("gemma-3-1b-it", "sdpa"),
     ("gemma-4-E2B-it", "eager"),
-    ("gemma-4-E2B-it", "sdpa"),
-    ("mistral-7b-v0.1", "eager"),
     ("mistral-7b-v0.1", "sdpa"),
+    *(
+        pytest.param(*patient, marks=pytest.mark.slow)
+        for patient in (("gemma-3-1b-it", "eager"), ("gemma-4-E2B-it", "sdpa"), ("mistral-7b-v0.1", "eager"))
+    ),
 ]
 SETTINGS = Settings(weights="skeleton")
 

