@@ -227,28 +227,33 @@ def trace(*passes: Pass, facts: ConfigFacts | None = None, **changes: Any) -> Tr
     return Trace(**(fields | changes))
 
 
+def with_forward(one: Pass, step: int, **changes: Any) -> Pass:
+    """A pass with another forward."""
+    forwards = list(one.forwards)
+    forwards[step] = replace(forwards[step], **changes)
+    return replace(one, forwards=tuple(forwards))
+
+
 def with_call(one: Pass, step: int, layer: int, **changes: Any) -> Pass:
     """A pass with another call of one layer (its index among the calls) in one forward."""
-    forwards = list(one.forwards)
-    calls = list(forwards[step].calls)
+    calls = list(one.forwards[step].calls)
     calls[layer] = replace(calls[layer], **changes)
-    forwards[step] = replace(forwards[step], calls=tuple(calls))
-    return replace(one, forwards=tuple(forwards))
+    return with_forward(one, step, calls=tuple(calls))
 
 
 def with_output(one: Pass, step: int, layer: int, place: Any, output: float) -> Pass:
     """A pass with another output at (sequence, row, entry) of one reading."""
-    before = one.forwards[step].calls[layer].reading
-    assert before is not None
-    outputs = before.outputs.copy()
-    outputs[place] = output
-    return with_call(one, step, layer, reading=replace(before, outputs=frozen(outputs)))
+    return _with_number(one, step, layer, "outputs", place, output)
 
 
 def with_weight(one: Pass, step: int, layer: int, place: Any, weight: float) -> Pass:
     """A pass with another weight at (sequence, head, row, key) of one reading."""
+    return _with_number(one, step, layer, "weights", place, weight)
+
+
+def _with_number(one: Pass, step: int, layer: int, array: str, place: Any, number: float) -> Pass:
     before = one.forwards[step].calls[layer].reading
     assert before is not None
-    weights = before.weights.copy()
-    weights[place] = weight
-    return with_call(one, step, layer, reading=replace(before, weights=frozen(weights)))
+    changed = getattr(before, array).copy()
+    changed[place] = number
+    return with_call(one, step, layer, reading=replace(before, **{array: frozen(changed)}))

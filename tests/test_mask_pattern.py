@@ -17,7 +17,7 @@ from gemma_doctor.evidence import FULL, SLIDING, Bools, KernelCall, MaskFacts, P
 from gemma_doctor.faults import all_faults, one_attention_of
 from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
 from gemma_doctor.loading import Patient
-from gemma_doctor.testing import config_facts, dense_mask, kernel_call, one_pass, run_check, trace
+from gemma_doctor.testing import config_facts, dense_mask, kernel_call, one_pass, run_check, trace, with_forward
 
 PADDED = np.array([[True] * 6, [False] * 2 + [True] * 4])
 LONG = one_pass(12, 2, name="beyond")  # W = 8
@@ -25,11 +25,9 @@ LONG = one_pass(12, 2, name="beyond")  # W = 8
 
 def with_call(one: Pass, step: int, call: KernelCall) -> Pass:
     """With another call of its layer."""
-    forwards = list(one.forwards)
-    calls = list(forwards[step].calls)
+    calls = list(one.forwards[step].calls)
     calls[call.layer] = call
-    forwards[step] = replace(forwards[step], calls=tuple(calls))
-    return replace(one, forwards=tuple(forwards))
+    return with_forward(one, step, calls=tuple(calls))
 
 
 def with_mask(one: Pass, step: int, layer: int, mask: MaskFacts) -> Pass:

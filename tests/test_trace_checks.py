@@ -30,21 +30,9 @@ from gemma_doctor.evidence import (
 )
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.oracle import FINDING_FLOORS
-from gemma_doctor.testing import dense_mask, one_pass, run_check, trace
+from gemma_doctor.testing import dense_mask, one_pass, run_check, trace, with_call, with_forward
 
 PADDED = np.array([[True] * 6, [False] * 2 + [True] * 4])
-
-
-def with_forward(one: Pass, step: int, **changes: Any) -> Pass:
-    forwards = list(one.forwards)
-    forwards[step] = replace(forwards[step], **changes)
-    return replace(one, forwards=tuple(forwards))
-
-
-def with_call(one: Pass, step: int, layer: int, **changes: Any) -> Pass:
-    calls = list(one.forwards[step].calls)
-    calls[layer] = replace(calls[layer], **changes)
-    return with_forward(one, step, calls=tuple(calls))
 
 
 def with_cache(one: Pass, step: int, layer: int, **changes: Any) -> Pass:

@@ -72,7 +72,7 @@ def _empty_rows(forward: Forward, call: KernelCall, mask: MaskFacts) -> tuple[In
     is_real = forward.real[:, -queries:]
     nothing = (mask.count == 0) | (mask.first >= call.key_shape[2])
     empty = np.broadcast_to(nothing.any(axis=1), is_real.shape)
-    offset = (0, forward.total - queries)
+    offset = (0, forward.first_query(call))
     return np.argwhere(empty & is_real) + offset, np.argwhere(empty & ~is_real) + offset
 
 
