@@ -15,7 +15,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FLOOR = "import typer, rich"
-COMMANDS = ("--help", "check --help", "list", "explain mask-shape", "presets", "check gemma-3-270m --static")
+COMMANDS = (
+    "--help",
+    "check --help",
+    "list",
+    "explain mask-shape",
+    "presets",
+    "advisories",
+    "check gemma-3-270m --static",
+)
 
 
 def seconds(arguments: list[str]) -> float:

@@ -17,7 +17,7 @@ from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Severi
 
 CheckFunction = Callable[..., Iterator["Finding | Examined"]]
 
-# The reading path. A finding can follow only from one at an earlier gate (diagnose.py).
+# The reading path. A finding can follow only from one at an earlier gate (triage.py).
 GROUPS = ("config", "tokens", "positions", "mask", "cache", "numerics", "generation")
 
 # What a check may ask for, and what that needs, in words.
@@ -29,7 +29,10 @@ EVIDENCE_TYPES: dict[type, str] = {
     evidence.PaddedBatch: "running model",
     evidence.Generation: "running model",
     evidence.KernelProfile: "running model",
+    evidence.FlashWindow: "model",
     evidence.DeviceMemory: "model",
+    evidence.RouteRun: "running model",
+    evidence.Advisories: "config",
 }
 
 
@@ -50,11 +53,20 @@ def nothing_there(trace: evidence.Trace, reason: str) -> NotApplicable | CouldNo
 
 @dataclass(frozen=True)
 class Need:
-    """One parameter of a check: its evidence type, and whether the check can run without."""
+    """One parameter of a check.
+
+    Attributes:
+        parameter: its name.
+        type: of the evidence.
+        optional: the check can run without.
+        of: which one, where there are several of a type: the route of a RouteRun. Written as
+            `Annotated[RouteRun, "crop"]`.
+    """
 
     parameter: str
     type: type
     optional: bool
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,9 +101,14 @@ class Check:
         return (inspect.getdoc(self.function) or "").strip().splitlines()[0]
 
     @property
+    def routes(self) -> tuple[str, ...]:
+        """Routes that it needs to be run."""
+        return tuple(need.of for need in self.needs if need.type is evidence.RouteRun)
+
+    @property
     def is_static(self) -> bool:
         """It can run on the published file alone."""
-        return all(need.optional or need.type is evidence.Config for need in self.needs)
+        return all(need.optional or need.type in (evidence.Config, evidence.Advisories) for need in self.needs)
 
 
 def check(*, decides_before: str = "") -> Callable[[CheckFunction], CheckFunction]:
@@ -143,14 +160,19 @@ def needs_of(function: CheckFunction) -> tuple[Need, ...]:
     Raises:
         TypeError: a parameter is no evidence type.
     """
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     hints.pop("return", None)
     needs = []
     for name, hint in hints.items():
+        of = ""
+        if typing.get_origin(hint) is typing.Annotated:
+            hint, of = typing.get_args(hint)
         options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         kinds = [option for option in options if option is not type(None)]
         if len(kinds) != 1 or kinds[0] not in EVIDENCE_TYPES:
             known = ", ".join(kind.__name__ for kind in EVIDENCE_TYPES)
             raise TypeError(f"parameter {name!r} of {function.__name__} is no evidence type (known: {known})")
-        needs.append(Need(name, kinds[0], type(None) in options))
+        if (kinds[0] is evidence.RouteRun) != bool(of):
+            raise TypeError(f"parameter {name!r} of {function.__name__}: a RouteRun, and nothing else, names its route")
+        needs.append(Need(name, kinds[0], type(None) in options, of))
     return tuple(needs)

@@ -4,42 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
 
-from gemma_doctor import __version__, registry
-from gemma_doctor.check import GROUPS, Check, CouldNotLook, NotApplicable, judge
-from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
-from gemma_doctor.evidence import Config
-from gemma_doctor.facts import report_facts
-from gemma_doctor.finding import CheckResult, Finding, Outcome, Report, Severity
+from gemma_doctor import __version__, registry, routes
+from gemma_doctor.advisories import concerning
+from gemma_doctor.check import Check
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.examine import PublishedOnly, examine
+from gemma_doctor.facts import report_facts, version_of
+from gemma_doctor.finding import Outcome, Report
+from gemma_doctor.recognition import recognised
 from gemma_doctor.settings import Progress, Settings
 from gemma_doctor.subject import resolve
-
-
-class Source(Protocol):
-    """Where evidence comes from."""
-
-    def get(self, kind: type) -> Any:
-        """One piece of evidence; raises NotApplicable or CouldNotLook."""
-
-    def close(self, reason: str) -> None:
-        """Collect nothing any more."""
-
-
-@dataclass(frozen=True)
-class PublishedOnly:
-    """The source of `check --static`: nothing is loaded."""
-
-    config: Config
-
-    def get(self, kind: type) -> Any:
-        if kind is Config:
-            return self.config
-        raise CouldNotLook("--static looks at the published file only")
-
-    def close(self, reason: str) -> None:
-        return
+from gemma_doctor.triage import triage
+from gemma_doctor.vote import with_evidence_of_routes
 
 
 def diagnose(settings: Settings, progress: Progress) -> Report:
@@ -56,8 +34,10 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
     checks = chosen_checks(settings)
     subject = resolve(settings)
     collector, phases = None, {}
+    in_use = routes.declared(settings.routes, settings.depth)
     if settings.static:
-        results, stopped = examine(checks, PublishedOnly(subject.config))
+        advisories = concerning(version_of("transformers"), subject.config, in_use=in_use)
+        results, stopped = examine(checks, PublishedOnly(subject.config, advisories))
     else:
         from gemma_doctor.capture.collector import Collector  # imports torch
         from gemma_doctor.loading import admit
@@ -67,12 +47,14 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
         subject = patient.subject
         collector = Collector(patient, settings, progress)
         phases = {"import": loading - started, "load": time.perf_counter() - loading}
+        advisories = collector.advisories
         with patient.threads():
             results, stopped = examine(checks, collector)
+    results = with_evidence_of_routes(triage(results, checks), collector)
     report = Report(
         version=__version__,
         remarks=subject.remarks,
-        results=triage(results, checks),
+        results=recognised(results, checks, advisories, in_use),
         fail_on=settings.fail_on,
         exit_code=0,
         interrupted=isinstance(stopped, KeyboardInterrupt),
@@ -88,6 +70,8 @@ def chosen_checks(settings: Settings) -> tuple[Check, ...]:
     known = registry.built_in()
     required = registry.expand(settings.require, known, "--require")
     chosen = registry.select(known, settings.select, settings.ignore)
+    run = routes.looked_at(settings.routes, settings.depth)
+    chosen = tuple(one for one in chosen if run.issuperset(one.routes) or one.id in {*settings.select, *required})
     missing = required - {one.id for one in chosen}
     if missing:
         raise DoctorError(f"--require: {', '.join(sorted(missing))} is not selected", "loosen --select or --ignore")
@@ -96,80 +80,6 @@ def chosen_checks(settings: Settings) -> tuple[Check, ...]:
     if not chosen:
         raise DoctorError("no selected check can run with --static", "leave --static out")
     return chosen
-
-
-def examine(checks: Sequence[Check], source: Source) -> tuple[tuple[CheckResult, ...], BaseException | None]:
-    """Run the checks, in order.
-
-    Returns:
-        One result per check, and what stopped the run, if anything did: KeyboardInterrupt or TimedOut. From then on
-        nothing more is run: checks get what is known by then, and those that it is not enough for are `skipped`.
-    """
-    results: list[CheckResult] = []
-    stopped: BaseException | None = None
-    for one in checks:
-        try:
-            results.append(run_check(one, source))
-        except (KeyboardInterrupt, TimedOut) as error:
-            stopped = error
-            source.close(_reason(error))
-            results.append(run_check(one, source))
-    return tuple(results), stopped
-
-
-def _reason(stop: BaseException) -> str:
-    return "interrupted" if isinstance(stop, KeyboardInterrupt) else str(stop)
-
-
-def run_check(one: Check, source: Source) -> CheckResult:
-    """One check, from evidence to outcome."""
-    try:
-        return judge(one.id, one.group, lambda: one.function(**_evidence_for(one, source)))
-    except DoctorError:
-        raise
-    except Exception as error:
-        reason = f"the check crashed: {type(error).__name__}: {in_one_line(error)}"
-        return CheckResult(check=one.id, group=one.group, outcome=Outcome.ERROR, reason=reason)
-
-
-def _evidence_for(one: Check, source: Source) -> dict[str, Any]:
-    """Arguments of a check. Optional evidence that is not to be had is None."""
-    arguments: dict[str, Any] = {}
-    for need in one.needs:
-        try:
-            arguments[need.parameter] = source.get(need.type)
-        except (NotApplicable, CouldNotLook):
-            if not need.optional:
-                raise
-            arguments[need.parameter] = None
-    return arguments
-
-
-def triage(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[CheckResult, ...]:
-    """Say of each finding which other it follows from.
-
-    The reading path is a chain. An error explains another one when its gate stands earlier and its place covers the
-    other's (see `Location.can_explain`); the earliest such error is the cause.
-    """
-    gates = {one.id: one.gate for one in checks}
-
-    def gate(finding: Finding) -> tuple[int, int]:
-        # what another group's check only saw there stands after that group's own checks
-        return (GROUPS.index(finding.gate), 2) if finding.gate else gates[finding.check]
-
-    errors = [item for one in results for item in one.findings if item.severity is Severity.ERROR]
-    errors.sort(key=gate)
-
-    def explained(finding: Finding) -> Finding:
-        if finding.severity is not Severity.ERROR or finding.standing or not finding.where.passes:
-            return finding
-        for cause in errors:
-            earlier = gate(cause) < gate(finding) and cause.check != finding.check
-            if earlier and cause.where.can_explain(finding.where):
-                return replace(finding, follows_from=cause.check)
-        return finding
-
-    return tuple(replace(one, findings=tuple(explained(item) for item in one.findings)) for one in results)
 
 
 def exit_code(report: Report, settings: Settings, checks: Sequence[Check], stopped: BaseException | None) -> int:

@@ -60,19 +60,24 @@ class Location:
         layers: layer indices, ascending.
         passes: names of the passes (see `gemma_doctor.evidence.Pass.name`).
         boundary: where in words, e.g. "from total length 512 (= W, step 8) on".
+        route: the way of computing that was held against the reference route, "" if none was. One without passes ran
+            for itself: what is wrong with it says nothing about the recorded passes.
     """
 
     layers: tuple[int, ...] = ()
     passes: tuple[str, ...] = ()
     boundary: str = ""
+    route: str = ""
 
     def can_explain(self, other: Location) -> bool:
         """True if a fault here can be the reason for a fault there.
 
         Its layers must cover the other's: a fault in one layer does not reach another layer's mask, positions or
         cache. Of the passes one in common is enough. A fault that is bound to nothing explains all, and what is bound
-        to nothing (logits, text) is explained by any.
+        to nothing (logits, text, a route of its own) is explained by any. A route of its own explains nothing else.
         """
+        if self.route and not self.passes:
+            return False
         layers = not self.layers or not other.layers or set(other.layers) <= set(self.layers)
         passes = not self.passes or not other.passes or bool(set(self.passes) & set(other.passes))
         return layers and passes
@@ -160,14 +165,17 @@ class Finding:
         effect: how far it reaches the output, against the noise floor; empty if not measured.
         do: what to do, one line.
         known: a public report of this fault, if one is known.
+        meanwhile: what is right in this very run and can be used until the fault is mended; empty if nothing was found.
+        against: route that it was compared with, "reference" or empty.
+        wrong_side: which of the two is wrong, in words (filled in by triage.py).
         strip: expected and observed keys, when keys are what differs.
         cells: the same as a picture, queries x keys.
         figure: path of the file into which `cells` were drawn, empty if they were not (filled in by the command line).
         standing: the fault stands in a setting, not in what ran (right padding, say): it never follows from another.
             A finding that is bound to no pass is standing in any case.
         gate: the group of the reading path after whose own checks it stands, when that is not the check's own place.
-        check: id of the check that made it (filled in by diagnose.py).
-        follows_from: id of the check whose finding explains this one, else empty (filled in by diagnose.py).
+        check: id of the check that made it (filled in by triage.py).
+        follows_from: id of the check whose finding explains this one, else empty (filled in by triage.py).
     """
 
     title: str
@@ -178,6 +186,9 @@ class Finding:
     where: Location = Location()
     effect: str = ""
     known: str = ""
+    meanwhile: str = ""
+    against: str = ""
+    wrong_side: str = ""
     strip: Strip | None = None
     cells: Cells | None = None
     figure: str = ""
@@ -225,10 +236,12 @@ class Examined:
     Attributes:
         count: number of things compared.
         sentence: one line for the healthy report, e.g. "97 steps x 15 layers, +1 each".
+        route: that was held against the reference route, "" for checks of anything else.
     """
 
     count: int
     sentence: str
+    route: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

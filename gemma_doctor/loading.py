@@ -112,6 +112,31 @@ def admit(subject: Subject, settings: Settings, progress: Progress) -> Patient:
     )
 
 
+def stand_in(patient: Patient, settings: Settings) -> Patient | None:
+    """The subject's skeleton beside its real weights, with the same backend, for what does not depend on them.
+
+    Returns:
+        None if the library has no model for the text part alone.
+    """
+    subject = replace(patient.subject, weights="skeleton", demo=False)
+    with skeleton.building(subject):
+        config = skeleton.text_config(subject.published)
+    if not skeleton.can_build(config):
+        return None
+    model, reduced, cut = _models(subject, None, replace(settings, attn_implementation=patient.backend), patient.device)
+    return replace(
+        patient,
+        subject=subject,
+        model=model,
+        reduced=reduced,
+        tokenizer=None,
+        padding_side="left",
+        reduced_window=compat.window(compat.text_config(reduced)),
+        cut=cut,
+        dtype="float32",
+    )
+
+
 def _ignored(subject: Subject, settings: Settings) -> str:
     """What was asked for and has no meaning for a skeleton."""
     halved = settings.dtype not in ("auto", "float32")

@@ -87,7 +87,7 @@ def names(value: object) -> tuple[str, ...]:
         raise ValueError(f"is {value!r}; it takes a list of names")
     found = tuple(name.strip() for part in parts for name in part.split(",") if name.strip())
     if not found:
-        raise ValueError("is empty; it takes names of checks or groups")
+        raise ValueError("is empty; it takes names")
     return found
 
 
@@ -117,6 +117,8 @@ PARSERS: Mapping[str, Parser] = {
     "dtype": one_of("auto", "float32", "bfloat16", "float16"),
     "attn_implementation": text,
     "seed": whole(0, 2**32 - 1),
+    "routes": names,
+    "depth": one_of("quick", "default", "deep"),
     "select": names,
     "ignore": names,
     "fail_on": severity,

@@ -33,6 +33,8 @@ class Settings:
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         dtype: "auto", "float32", "bfloat16", "float16".
         attn_implementation: None = the library's own choice.
+        routes: ids of the routes in use; empty for those that everyone takes.
+        depth: "quick" (routes in use), "default", or "deep" (all routes, and all of them count as in use).
         figures: folder for pictures of findings that have cells, None = draw none.
         overrides: keys laid over the text decoder's published mapping; None values are written as null.
         expect: a preset name, a mapping of keys (optionally with "preset"), or None.
@@ -50,6 +52,8 @@ class Settings:
     dtype: str = "auto"
     attn_implementation: str | None = None
     seed: int = 0
+    routes: tuple[str, ...] = ()
+    depth: str = "default"
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     fail_on: Severity | None = Severity.ERROR

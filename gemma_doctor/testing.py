@@ -14,6 +14,7 @@ import numpy as np
 from gemma_doctor.check import judge, needs_of
 from gemma_doctor.evidence import (
     FULL,
+    LOGITS,
     SLIDING,
     CacheLayer,
     Claim,
@@ -31,6 +32,8 @@ from gemma_doctor.evidence import (
     Reading,
     RopeClaim,
     RotaryBuffer,
+    RouteCase,
+    RouteRun,
     Trace,
     frozen,
 )
@@ -257,3 +260,36 @@ def _with_number(one: Pass, step: int, layer: int, array: str, place: Any, numbe
     changed = getattr(before, array).copy()
     changed[place] = number
     return with_call(one, step, layer, reading=replace(before, **{array: frozen(changed)}))
+
+
+def route_case(*deviations: float, floor: float = 1e-4, **changes: Any) -> RouteCase:
+    """One text whose prompt is one token below a window of 8, held against the reference route.
+
+    Args:
+        deviations: of the predictions of tokens 7, 8 ... from the reference's, in logits; no top token changes.
+        floor: noise floor in logits.
+        changes: fields of RouteCase.
+    """
+    fields: dict[str, Any] = {
+        "name": "prompt W-1",
+        "compared": LOGITS,
+        "window": 8,
+        "pads": 0,
+        "positions": frozen(np.arange(7, 7 + len(deviations))),
+        "deviation": frozen(np.array(deviations, dtype=np.float64)),
+        "flips": frozen(np.zeros(len(deviations), dtype=bool)),
+        "floor": floor,
+    }
+    return RouteCase(**(fields | changes))
+
+
+def route_run(*cases: RouteCase, **changes: Any) -> RouteRun:
+    """A route in use, with one healthy text if there are no `cases`."""
+    fields: dict[str, Any] = {
+        "route": "cached",
+        "title": "step by step with a cache",
+        "condition": "if you generate with a cache",
+        "declared": True,
+        "cases": cases or (route_case(0.0, 1e-4),),
+    }
+    return RouteRun(**(fields | changes))

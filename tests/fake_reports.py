@@ -18,7 +18,9 @@ EARLY_DROP = Finding(
     effect="logits off by 2.06 (noise 0.0006); 9 of 96 top tokens change, the first at 513",
     known="transformers 37574, releases 4.43-4.51, Gemma 2/3 and Cohere2; reproduced by this run",
     strip=Strip("token 511, layer 0, 16 tokens a mark (! should be read and is not)", "#" * 32, "!" + "#" * 31),
-    do="pip install 'transformers>=4.52.1'; meanwhile use_cache=False is right (measured)",
+    do="pip install 'transformers>=4.52.1'",
+    meanwhile="use_cache=False is right (measured)",
+    wrong_side="this route: the reference passes position-ids and mask-pattern",
     check="past-key-length",
 )
 LOOP = Finding(

@@ -259,3 +259,36 @@ def test_other_forms() -> None:
 def test_an_empty_key_axis() -> None:
     made = facts(torch.zeros(1, 1, 2, 0, dtype=torch.bool))
     assert made.count is not None and made.count.tolist() == [[[0, 0]]]
+
+
+def said_no() -> None:
+    raise ValueError(
+        "this cache cannot be rolled back",
+    )
+
+
+def slipped() -> None:
+    max([])
+
+
+@pytest.mark.parametrize(("work", "refused"), [(said_no, True), (slipped, False)])
+def test_a_refusal_is_raised_on_purpose(work: Callable[[], None], refused: bool) -> None:
+    with pytest.raises(ValueError) as caught:
+        work()
+    assert recorder_for(ids(4)).crash(caught.value).refused is refused
+
+
+def test_what_comes_after_a_forward_of_the_same_request_is_no_refusal(patient_of: PatientOf) -> None:
+    model, tokens = patient_of("gemma-3-270m").reduced, ids(6)
+    recorder = recorder_for(tokens)
+
+    def forward_then_no() -> None:
+        model(tokens)
+        said_no()
+
+    run = runs.Run(recorder, tokens)
+    runs.watched(model, run, forward_then_no)
+    assert run.crash is not None and not run.crash.refused
+    run = runs.Run(recorder, tokens)
+    runs.watched(model, run, said_no)  # another request
+    assert run.crash is not None and run.crash.refused

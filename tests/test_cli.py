@@ -20,7 +20,7 @@ import pytest
 from fake_reports import CRASHED, HEALTHY, INTERRUPTED, LATE, SICK, UNABLE
 
 import gemma_doctor
-from gemma_doctor import cli, diagnose, presets, registry
+from gemma_doctor import cli, diagnose, presets, registry, routes
 from gemma_doctor.cli import app, check, output
 from gemma_doctor.cli.explain import render as explained
 from gemma_doctor.cli.output import wants_color
@@ -358,9 +358,13 @@ def test_list_has_every_check_once(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     for one in registry.built_in():
         (line,) = [line for line in lines if line.split(" ")[0] == one.id]
-        assert one.group in line
-        assert one.title in line
-        assert ("static" in line.split()) is one.is_static
+        assert line.split()[1] == one.group
+        assert line.endswith(one.title)
+        assert ("static" in line.removesuffix(one.title).split()) is one.is_static
+    for way in routes.all_routes().values():
+        (line,) = [line for line in lines if line.split(" ")[0] == way.id]
+        assert way.depth in line
+        assert line.endswith(way.condition)
 
 
 def test_presets_has_every_preset_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,6 +159,35 @@ def test_no_window_to_examine(facts: Any, reason: str) -> None:
     assert (result.outcome, result.reason) == (Outcome.NOT_APPLICABLE, reason)
 
 
+ON = Claim("use_sliding_window", True)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_window_that_is_switched_on_and_slides_nowhere(static: bool) -> None:
+    """As in qwen2 files with max_window_layers at or above the number of layers (transformers issue 40126)."""
+    full = {"kinds": (FULL, FULL), "window_switch": ON, "pattern": Claim("max_window_layers", 28)}
+    published = config_facts(**full)
+    facts = None if static else model_facts(config_facts(origin="loaded config", **full))
+    result = run_check(sliding_window, config=config(published), facts=facts)
+    finding = only(result)
+    assert (result.outcome, finding.severity) == (Outcome.FAIL, Severity.WARNING)
+    assert "all layers are full by max_window_layers" in finding.observed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"window_switch": Claim("use_sliding_window", False)},
+        {"window_switch": None},
+        {"window_switch": ON, "window": None},
+        {"window_switch": ON, "kinds": (FULL, SLIDING)},
+    ],
+)
+def test_a_switch_that_keeps_its_word(changes: dict[str, Any]) -> None:
+    published = config_facts(**{"kinds": (FULL, FULL), **changes})
+    assert run_check(sliding_window, config=config(published)).findings == ()
+
+
 def test_a_window_changed_in_the_loaded_config() -> None:
     loaded = model_facts(config_facts(origin="loaded config", window=4), layers=model_facts().layers)
     finding = only(run_check(sliding_window, config=config(), facts=loaded))

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from gemma_doctor.check import Check, CouldNotLook, NotApplicable, needs_of
-from gemma_doctor.diagnose import chosen_checks, examine, exit_code, run_check, triage
+from gemma_doctor.diagnose import chosen_checks, exit_code
 from gemma_doctor.errors import DoctorError, TimedOut
 from gemma_doctor.evidence import Config, PaddedBatch, Trace
+from gemma_doctor.examine import examine, run_check
 from gemma_doctor.finding import CheckResult, Examined, Finding, Location, Outcome, Report, Severity
 from gemma_doctor.settings import Settings
+from gemma_doctor.triage import triage
 
 
 def finding(title: str = "sick", severity: Severity = Severity.ERROR, **fields: Any) -> Finding:
@@ -29,7 +31,7 @@ class Source:
     def close(self, reason: str) -> None:
         self.refuse = CouldNotLook(reason)
 
-    def get(self, kind: type) -> Any:
+    def get(self, kind: type, of: str = "") -> Any:
         if kind is Config or self.refuse is None:
             return object()
         raise self.refuse

@@ -13,12 +13,14 @@ from gemma_doctor import compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.hooks import hooked
 from gemma_doctor.capture.model_facts import attention_modules
-from gemma_doctor.diagnose import chosen_checks, diagnose, examine, triage
+from gemma_doctor.diagnose import chosen_checks, diagnose
 from gemma_doctor.errors import DoctorError
+from gemma_doctor.examine import examine
 from gemma_doctor.faults import attention_of
 from gemma_doctor.finding import CheckResult, Outcome, Report, Severity
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Settings
+from gemma_doctor.triage import triage
 
 SETTINGS = Settings(weights="skeleton")
 
@@ -69,7 +71,7 @@ def test_pads_that_are_read_are_found(patient_of: Callable[..., Patient]) -> Non
     with hooked(attention_of(patient), open_pads):
         results = results_of(patient)
     errors = {one.check for one in results.values() for item in one.findings if item.severity is Severity.ERROR}
-    assert errors == {"mask-pattern", "visible-keys", "padding-side"}
+    assert errors == {"mask-pattern", "visible-keys", "left-padded-parity"}
     assert results["mask-pattern"].findings[0].title == "real tokens may read pads"
 
 

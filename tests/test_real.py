@@ -9,12 +9,14 @@ import torch
 
 from gemma_doctor import compat, demo
 from gemma_doctor.capture.collector import Collector
-from gemma_doctor.diagnose import chosen_checks, diagnose, examine, triage
+from gemma_doctor.diagnose import chosen_checks, diagnose
+from gemma_doctor.examine import examine
 from gemma_doctor.faults import Fault, all_faults
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.loading import Patient, admit
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
+from gemma_doctor.triage import triage
 
 # Some of each gate of the reading path; test_faults puts all of them into skeletons.
 FAULTS = (

@@ -53,21 +53,34 @@ def report_in(release: str, subject: str) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("subject", ["gemma-3-270m", "gemma-2-2b"])
-def test_the_key_that_4_51_drops_one_step_early_is_found(subject: str) -> None:
-    """transformers issue 37574: silent, and only with prompts shorter than the window."""
-    report = report_in("4.51.3", subject)
-    assert report["exit_code"] == 1
-    causes = {
+def causes_in(report: dict[str, Any]) -> set[str]:
+    return {
         finding["check"]
         for result in report["results"]
         for finding in result["findings"]
         if finding["severity"] == "error" and not finding["follows_from"]
     }
-    assert causes == {"past-key-length"}
+
+
+@pytest.mark.parametrize("subject", ["gemma-3-270m", "gemma-2-2b"])
+def test_the_key_that_4_51_drops_one_step_early_is_found(subject: str) -> None:
+    """transformers issue 37574: silent, and only with prompts shorter than the window."""
+    report = report_in("4.51.3", subject)
+    assert report["exit_code"] == 1
+    assert causes_in(report) == {"past-key-length"}
 
 
 def test_yarn_on_the_sliding_layers_of_olmo3_is_found_in_5_3() -> None:
     report = report_in("5.3.0", "olmo-3.1-32b-instruct")
-    failing = {result["check"] for result in report["results"] if result["outcome"] == "fail"}
-    assert failing == {"rope-theta"}
+    assert causes_in(report) == {"rope-theta"}
+
+
+@pytest.mark.parametrize("name", ["hybrid-cache-boundary-37574", "chunked-prefill-no-cache", "assisted-crop-46629"])
+def test_a_public_fault_is_named_where_it_lives_and_nothing_is_where_it_is_gone(name: str) -> None:
+    """A sample; benchmarks/public_faults.py runs them all."""
+    script = ROOT / "benchmarks" / "public_faults.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--overlay", OVERLAY, name], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"ok     {name}" in done.stdout

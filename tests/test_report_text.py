@@ -52,6 +52,7 @@ CAUSE  past-key-length   error   sliding cache drops a key one step early
     observed  !###############################
   effect    logits off by 2.06 (noise 0.0006); 9 of 96 top tokens change, the
             first at 513
+  wrong     this route: the reference passes position-ids and mask-pattern
   known     transformers 37574, releases 4.43-4.51, Gemma 2/3 and Cohere2;
             reproduced by this run
   do        pip install 'transformers>=4.52.1'; meanwhile use_cache=False is
@@ -69,10 +70,7 @@ warning  padding-side   tokenizer pads right; such rows differ by 4.8 from the
   expected  left
   do        tokenizer.padding_side = "left" before generate()
 
-note  position-ids   positions of row 1 are shifted by 2
-  observed  right
-  expected  left
-  do        tokenizer.padding_side = "left" before generate()
+note  position-ids   positions of row 1 are shifted by 2: right
 
 reading path   (in full: -v)
   config      ok     sliding-window: 512 published = loaded = 15 modules

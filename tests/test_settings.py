@@ -38,7 +38,8 @@ def test_nothing_said_means_the_defaults(tmp_path: Path) -> None:
     assert set(settings.origins.values()) == {"default"}
     assert (settings.weights, settings.device, settings.dtype, settings.format) == ("auto", "auto", "auto", "text")
     assert (settings.margin, settings.seed, settings.fail_on) == (64, 0, Severity.ERROR)
-    named = {"weights", "device", "dtype", "format", "color", "margin", "fail_on", "origins", "subject_source"}
+    assert settings.depth == "default"
+    named = {"weights", "device", "dtype", "format", "color", "margin", "fail_on", "origins", "subject_source", "depth"}
     others = {one.name: getattr(settings, one.name) for one in fields(Settings) if one.name not in named}
     assert not any(others.values()), others
 
@@ -213,7 +214,8 @@ def test_an_empty_run_file_is_none(tmp_path: Path) -> None:
         ("static: maybe", "'static' is 'maybe'; it takes true or false"),
         ("device: gpu", "'device' is 'gpu'; it takes auto, cpu, cuda"),
         ("select: [1]", "it takes a list of names"),
-        ("select: ''", "it takes names of checks or groups"),
+        ("select: ''", "is empty; it takes names"),
+        ("depth: dep", "'depth' is 'dep'; it takes quick, default or deep; did you mean deep?"),
         ("prompt: '  '", "'prompt' is empty"),
         ("subject: 3", "'subject' is 3; it takes a text"),
         ("overrides: [a]", "it takes a mapping of configuration keys"),

@@ -13,7 +13,7 @@ import torch
 from packaging.version import Version
 
 from gemma_doctor import compat, presets, skeleton
-from gemma_doctor.capture.runs import FLOOR_EPS
+from gemma_doctor.capture.reference import FLOOR_EPS
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import FULL, SLIDING
 from gemma_doctor.oracle import FINDING_FLOORS

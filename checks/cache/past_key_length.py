@@ -92,10 +92,10 @@ def _faults(trace: Trace, one: Pass, forward: Forward, real: Bools) -> Iterator[
         needed = _needed(trace, one, forward.total, call.layer)
         if forward.is_decode_step and call.key_shape[2] < needed:
             yield _Fault(HANDED, call.layer, f"{call.key_shape[2]} keys", f"{needed} keys")
-        yield from _others(one, forward, call, real, needed)
+        yield from _others(forward, call, real, needed)
 
 
-def _others(one: Pass, forward: Forward, call: KernelCall, real: Bools, needed: int) -> Iterator[_Fault]:
+def _others(forward: Forward, call: KernelCall, real: Bools, needed: int) -> Iterator[_Fault]:
     """What the keys that a call received are of, against the tokens that should be among them; the first row wrong.
 
     Args:
@@ -121,7 +121,7 @@ def _others(one: Pass, forward: Forward, call: KernelCall, real: Bools, needed: 
             observed = f"{len(known & due)} keys of the window{of_batch}, "
             observed += f"the oldest is token {min(known & due, default=-1)}; lacks {lost}"
             observed += f", holds {instead} instead" if instead and not of_batch else ""
-            more = {"strip": _strip(call.layer, known, due), "known": _public(one, forward, call, due - known)}
+            more = {"strip": _strip(call.layer, known, due)}
             yield _Fault(OTHERS, call.layer, observed, f"{len(due)} keys, the oldest is token {min(due)}", more)
             return
 
@@ -146,14 +146,6 @@ def _stored(trace: Trace, one: Pass, forward: Forward, layer: CacheLayer) -> Ite
         needed = _needed(trace, one, forward.total, layer.layer)  # ... which needs a slot where there are slots
     if layer.stored < needed:
         yield _Fault(MISSING, layer.layer, f"{layer.stored} keys stored", f"at least {needed}")
-
-
-def _public(one: Pass, forward: Forward, call: KernelCall, missing: set[int]) -> str:
-    """The public fault whose signature this is: a static layer that is just full has dropped the oldest key."""
-    static = any(layer.static for layer in forward.cache if layer.layer == call.layer)
-    if static and forward.total == one.window and missing == {0}:
-        return "transformers issue 37574, releases 4.43 to 4.51, fixed in 4.52.1; reproduced by this run"
-    return ""
 
 
 def _strip(layer: int, read: set[int], expected: set[int]) -> Strip:

@@ -38,6 +38,7 @@ from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 def sliding_window(config: Config, facts: ModelFacts | None, trace: Trace | None) -> Iterator[Finding | Examined]:
     """Published = loaded = each attention module = the widest span that is really read."""
     yield from _against_expectations(config, facts)
+    yield from _nowhere_in_force(config.published, facts)
     _refuse_if_none(config, facts)
     yield from _written(config.published)
     spans = list(_spans(trace)) if trace else []
@@ -124,6 +125,24 @@ def _written(published: ConfigFacts) -> Iterator[Finding]:
             expected="a whole number of tokens, 1 or more" + (", since layers slide" if missing else ""),
             do=f"write the window that the model was trained with into {window.key}",
         )
+
+
+def _nowhere_in_force(published: ConfigFacts, facts: ModelFacts | None) -> Iterator[Finding]:
+    """Two keys decide: the switch, and the layer from which on layers slide. One can be on and the other leave none."""
+    kinds = published.layer_kinds
+    if kinds is None and facts is not None:
+        kinds = tuple(layer.kind for layer in facts.layers)
+    switch, asked = published.window_switch, published.window_in_force
+    if kinds is None or SLIDING in kinds or asked is None or switch is None or switch.value is not True:
+        return
+    decides = published.pattern.key if published.pattern else "the class default of max_window_layers"
+    yield Finding(
+        title="a window is switched on, and no layer slides",
+        severity=Severity.WARNING,
+        observed=f"{switch.key}=true and a window of {asked}, but all layers are full by {decides}",
+        expected=f"layers that slide, or {switch.key}=false",
+        do="set max_window_layers to the first layer that slides (0: all of them), or switch the window off",
+    )
 
 
 def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[Finding]:

@@ -14,7 +14,8 @@ How to fix
 
 Known limits
     Left padding cuts nothing off: with the mask passed, the last column stayed within 6e-5 (measured). Right padding is
-    right for training and for embeddings. One batch of three rows is looked at.
+    right for training and for embeddings. One batch of three rows is looked at; whether rows depend on the batch that
+    they stand in is left-padded-parity's business.
 
 References
     Measured on Gemma 3 270M, float32, 600 real tokens and 40 pads.
@@ -38,6 +39,8 @@ DO = 'tokenizer.padding_side = "left" before generate()'
 def padding_side(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> Iterator[Finding | Examined]:
     """Batches that generate end with real tokens."""
     rows = np.flatnonzero(~batch.real[:, -1])
+    if not np.isfinite(batch.deviation[rows]).all():
+        raise CouldNotLook("the logits of the padded batch are not finite")
     if len(rows):
         yield _ends_in_pads(batch, rows.tolist(), _setting(batch, tokenizer))
     elif tokenizer is not None and tokenizer.padding_side == "right":
@@ -49,31 +52,10 @@ def padding_side(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> Iterat
             do=DO,
             standing=True,
         )
-    if not np.isfinite(batch.deviation).all():
-        raise CouldNotLook("the logits of the padded batch are not finite")
-    ends_real = np.flatnonzero(batch.real[:, -1])
-    off = [int(row) for row in ends_real if batch.deviation[row] > FINDING_FLOORS * batch.floor]
-    if off:
-        yield _depends_on_the_batch(batch, off)
     padded = int((~batch.real).any(axis=1).sum())
-    worst = float((batch.deviation / batch.floor).max()) if batch.floor else 0.0
     said = f"{counted(len(batch.real), 'row')}, {padded} padded on the {batch.side}"
     said += f" ({_setting(batch, tokenizer)})" if tokenizer is not None else ""
-    yield Examined(len(batch.real), f"{said}; worst {worst:.2g} noise floors from alone")
-
-
-def _depends_on_the_batch(batch: PaddedBatch, rows: list[int]) -> Finding:
-    """Whatever mixes rows or pads into others stands at an earlier gate; without one, this is all that is known."""
-    worst, flips = float(batch.deviation[rows].max()), int(batch.flips[rows].sum())
-    return Finding(
-        title="rows of a padded batch differ from the same rows alone",
-        severity=Severity.ERROR,
-        where=Location(passes=(batch.pass_name,), boundary=f"rows {', '.join(map(str, rows))}"),
-        observed=f"next-token logits off by {worst:.3g}; {flips} of {len(rows)} top tokens change",
-        expected=f"at most {FINDING_FLOORS * batch.floor:.2g}, {FINDING_FLOORS} noise floors",
-        do="pass the attention mask; then look at how masks and position_ids treat the pads",
-        gate="generation",
-    )
+    yield Examined(len(batch.real), said)
 
 
 def _setting(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> str:

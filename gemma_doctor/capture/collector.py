@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from gemma_doctor import compat, evidence
-from gemma_doctor.capture import device, kernels, model_facts
+from gemma_doctor import compat, evidence, loading
+from gemma_doctor.advisories import concerning
+from gemma_doctor.capture import device, flash, kernels, model_facts
 from gemma_doctor.capture.passes import STEPS, Passes
+from gemma_doctor.capture.routes import NOT_CAUSAL, Routes
 from gemma_doctor.check import CouldNotLook, NotApplicable
-from gemma_doctor.evidence import Generation, PaddedBatch, TokenizerFacts, Trace, frozen
+from gemma_doctor.evidence import Generation, PaddedBatch, RouteRun, TokenizerFacts, Trace, frozen
+from gemma_doctor.facts import version_of
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import FLIP_FLOORS
+from gemma_doctor.routes import declared
 from gemma_doctor.settings import Progress, Settings
-
-NOT_CAUSAL = "bidirectional: it does not generate"
 
 
 class Collector:
@@ -40,10 +43,11 @@ class Collector:
         self.patient = patient
         self._settings, self._progress = settings, progress
         self._seconds: dict[type, float] = {}
-        self._refused: dict[type, NotApplicable | CouldNotLook] = {}
+        self._refused: dict[tuple[type, str], NotApplicable | CouldNotLook] = {}
         self._closed = ""
         self.facts = model_facts.model_facts(patient)
         self.passes = Passes(patient, self.facts, settings, progress)
+        self.routes = Routes(patient, self.passes, settings)
         self._makers: dict[type, Callable[[], Any]] = {
             evidence.Config: lambda: patient.subject.config,
             evidence.ModelFacts: lambda: self.facts,
@@ -53,22 +57,24 @@ class Collector:
             Generation: lambda: self.generation,
             evidence.KernelProfile: lambda: self.kernel_profile,
             evidence.DeviceMemory: lambda: device.device_memory(patient),
+            evidence.FlashWindow: lambda: flash.flash_window(patient, self.facts.causal),
+            evidence.Advisories: lambda: self.advisories,
         }
 
-    def get(self, kind: type) -> Any:
-        """Evidence of one type.
+    def get(self, kind: type, of: str = "") -> Any:
+        """Evidence of one type; `of` says which route's, where it is a RouteRun.
 
         Raises:
             NotApplicable: the subject has no such thing.
             CouldNotLook: it has, and it could not be looked at.
         """
-        if kind in self._refused:
-            raise self._refused[kind]
+        if (kind, of) in self._refused:
+            raise self._refused[kind, of]
         started = time.perf_counter()
         try:
-            return self._makers[kind]()
+            return self._route(of) if kind is RouteRun else self._makers[kind]()
         except (NotApplicable, CouldNotLook) as error:
-            self._refused[kind] = error
+            self._refused[kind, of] = error
             raise
         finally:
             self._seconds[kind] = self._seconds.get(kind, 0.0) + time.perf_counter() - started
@@ -86,6 +92,7 @@ class Collector:
             "other passes": self._seconds.get(Trace, 0.0) - generate,
             "rows alone": self._seconds.get(PaddedBatch, 0.0),
             "profiling": self._seconds.get(evidence.KernelProfile, 0.0),
+            "routes": self._seconds.get(RouteRun, 0.0),
         }
         if "kernel_profile" in vars(self):
             rates["attention_backend"] = kernels.timing(self.kernel_profile)
@@ -96,6 +103,8 @@ class Collector:
         if not self.passes.done:
             return {}
         facts: dict[str, object] = {
+            "routes_in_use": sorted(self.routes.declared),
+            "depth": self._settings.depth,
             "window": self.patient.window,
             "reduced_window": self.patient.reduced_window,
             "true_window_crossed": self.patient.window == self.patient.reduced_window
@@ -147,6 +156,37 @@ class Collector:
             unreadable=self.passes.unreadable,
         )
 
+    def _route(self, name: str) -> RouteRun:
+        if self._closed:
+            raise CouldNotLook(self._closed)
+        routes = self.routes if name in self.routes.declared else self._unused_routes
+        with routes.threads():
+            return routes.run(name)
+
+    @cached_property
+    def _unused_routes(self) -> Routes:
+        """Routes that are not in use: what breaks there is code, which a skeleton runs as real weights do."""
+        other = loading.stand_in(self.patient, self._settings) if self.patient.subject.weights == "real" else None
+        if other is None:
+            return self.routes
+        self._progress("routes that are not in use: on a skeleton")
+        settings = replace(self._settings, prompt=None)
+        passes = Passes(other, model_facts.model_facts(other), settings, lambda line: None)
+        return Routes(other, passes, settings, stand_in=True)
+
+    @property
+    def reference_trace(self) -> Trace | None:
+        """What the reference route did, as far as it was run: it is under test too."""
+        if self.passes.references.first is None:
+            return None
+        one, rotations = self.passes.references.first
+        return replace(
+            self.trace,
+            passes=(one,),
+            rotations=tuple(rotation for _, rotation in sorted(rotations.items())),
+            unreadable="",
+        )
+
     def _announce(self) -> None:
         """Say what will be run and roughly how long it takes."""
         edge = self.passes.edge
@@ -174,12 +214,15 @@ class Collector:
         if batch.run.crash:
             raise CouldNotLook(f"the padded batch crashed: {batch.run.crash.kind}: {batch.run.crash.message}")
         together = batch.run.logits[0].float()
-        alone = [self.passes.reference(row[None], 1, backend=self.patient.backend) for row in batch.rows]
+        generated = batch.run.tokens[:, batch.real.shape[1] :]
+        alone = [
+            self.passes.references.over(torch.cat([row, new])[None], STEPS + 1)
+            for row, new in zip(batch.rows, generated, strict=True)
+        ]
         floor = max(one.floor for one in alone)
-        config = compat.text_config(self.patient.model)
-        if self.patient.dtype != "float32" and getattr(config, compat.experts_key(config), None):
+        if self.patient.dtype != "float32" and compat.has_experts(self.patient.model):
             floor = float("inf")  # rounding lets rows choose other experts: no difference proves anything
-        pairs = [(row, one.logits[-1]) for row, one in zip(together, alone, strict=True)]
+        pairs = [(row, one.logits[0]) for row, one in zip(together, alone, strict=True)]
         return PaddedBatch(
             pass_name=batch.recorded.name,
             side=self.patient.padding_side,
@@ -189,6 +232,18 @@ class Collector:
             # another token comes first, and the row alone tells the two apart clearly
             flips=frozen(np.array([bool(one.max() - one[row.argmax()] > FLIP_FLOORS * floor) for row, one in pairs])),
             floor=floor,
+        )
+
+    @cached_property
+    def advisories(self) -> evidence.Advisories:
+        return concerning(
+            version_of("transformers"),
+            self.patient.subject.config,
+            self.facts,
+            declared(self._settings.routes, self._settings.depth),
+            backend=self.patient.backend,
+            dtype=self.patient.dtype,
+            device=self.patient.device,
         )
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from gemma_doctor.check import CouldNotLook
@@ -71,3 +72,17 @@ def _ram() -> int:
         return min(total, int(CGROUP_LIMIT.read_text()))
     except (OSError, ValueError):  # no such file, or "max"
         return total
+
+
+def peak_memory_mb(device: str) -> float | None:
+    """Peak memory so far: of the GPU if the model is there, else of the process; None where nobody counts it."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -10,9 +10,8 @@ and of the padded batch's prefill.
 
 from __future__ import annotations
 
-import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,9 +19,13 @@ import numpy as np
 import torch
 
 from gemma_doctor.capture import runs
-from gemma_doctor.capture.recorder import Recorder, Wanted
-from gemma_doctor.capture.runs import Heartbeat, Reference, Run
-from gemma_doctor.capture.tokens import Tokens
+from gemma_doctor.capture.device import peak_memory_mb
+from gemma_doctor.capture.recorder import Recorder
+from gemma_doctor.capture.reference import References
+from gemma_doctor.capture.runs import Heartbeat, Run
+from gemma_doctor.capture.taken import Batch, Crossing, Taken
+from gemma_doctor.capture.tokens import Tokens, padded
+from gemma_doctor.capture.wanted import around, decode_steps, some_rows
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.evidence import Bools, LayerRotation, ModelFacts, Pass
 from gemma_doctor.loading import Patient
@@ -36,34 +39,6 @@ TRUE_WINDOW_STEPS = 16
 # A prompt grows the cost of a skeleton's true window with its square: 4,096 takes seconds, 131,072 would take an hour.
 LONGEST_TRUE_WINDOW = 8192
 SECOND_TURN_TOKENS = 12
-EVERY = 16  # a cache can go wrong later as well
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """The long generation.
-
-    Attributes:
-        recorded: its pass.
-        run: tokens and crash.
-        reference: the reference route over the same tokens, None if it could not be run.
-        why_no_reference: the reason then.
-    """
-
-    recorded: Pass
-    run: Run
-    reference: Reference | None
-    why_no_reference: str
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The padded batch. `rows` are its prompts, each of shape (n,); `real` its attention mask, (rows, columns)."""
-
-    recorded: Pass
-    run: Run
-    rows: tuple[torch.Tensor, ...]
-    real: Bools
 
 
 class Passes:
@@ -74,6 +49,8 @@ class Passes:
         rotations: per layer, from the first pass that showed them.
         timing: seconds, tokens per second and peak memory of the long generation.
         unreadable: why calls that should have been read could not be, "" if all could.
+        window: W in force in most passes, None without one.
+        references: the reference route.
     """
 
     def __init__(self, patient: Patient, facts: ModelFacts, settings: Settings, progress: Progress) -> None:
@@ -83,31 +60,53 @@ class Passes:
         self.rotations: dict[int, LayerRotation] = {}
         self.timing: dict[str, float] = {}
         self.unreadable = ""
-        window = patient.reduced_window
+        self._taken: dict[str, Taken] = {}
+        self.window = window = patient.reduced_window
+        self.references = References(patient.reduced, facts.shares_kv, window)
         self.edge = window if window is not None and window > 0 else EDGE_WITHOUT_WINDOW
         # None where the configuration names no limit that a prompt could keep
         self._positions = facts.loaded.max_positions if (facts.loaded.max_positions or 0) > 1 else None
 
     def run_all(self) -> None:
         """Run what has not been run yet, in a fixed order."""
-        edge, causal = self.edge, self.facts.causal
-        if causal:
-            _ = self.crossing  # made by being asked for
-            if self.text.user is not None:
-                self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
-        for delta in (-1, 0, 1):
-            self._simple(self._edge_name(delta), edge + delta)
-        beyond_edge = 2 * edge if self._positions is None else max(min(2 * edge, self._positions - STEPS), 1)
-        name = "prompt 2W" if self.patient.window and beyond_edge == 2 * edge else f"prompt of {beyond_edge}"
-        beyond = self._simple(name, beyond_edge)
-        if causal:
-            if beyond is not None and beyond.crash is None:
-                self._scored(beyond.tokens, name)
-            self._second_turn()
+        _ = self.prompts()
+        if self.facts.causal:
+            _ = self.scored
+            _ = self.second_turn
         _ = self.batch
         window = self.patient.window
         if window is not None and window != self.patient.reduced_window and window <= LONGEST_TRUE_WINDOW:
             self._simple("true window", window - BEFORE_EDGE, TRUE_WINDOW_STEPS, true_window=True)
+
+    def prompts(self) -> tuple[str, ...]:
+        """Run one prompt after the other: from below the edge to beyond it. Returns the names of their passes."""
+        edge = self.edge
+        lengths = {self._edge_name(delta): edge + delta for delta in (-1, 0, 1)}
+        lengths[self._beyond[0]] = self._beyond[1]
+        if self.facts.causal:
+            _ = self.crossing  # made by being asked for
+            if self.text.user is not None:
+                self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
+        for name, length in lengths.items():
+            self._simple(name, length)
+        names = ("long generate", self._edge_name(-BEFORE_EDGE), *lengths)
+        return tuple(name for name in names if name in self.done)
+
+    @property
+    def _beyond(self) -> tuple[str, int]:
+        """Name and length of the prompt well beyond the edge."""
+        length = 2 * self.edge if self._positions is None else max(min(2 * self.edge, self._positions - STEPS), 1)
+        return "prompt 2W" if self.patient.window and length == 2 * self.edge else f"prompt of {length}", length
+
+    def take(self, name: str) -> Taken | None:
+        """A pass by name, run now if it was not yet; None if the model is too short for it."""
+        if name == "second turn":
+            _ = self.second_turn
+        elif name == "padded batch":
+            _ = self.batch
+        elif name.startswith("scored"):
+            _ = self.scored
+        return self._taken.get(name)
 
     def asked(self, prompt: int) -> int:
         """New tokens for the long generation: across the edge by the margin, what the user allows, what fits."""
@@ -125,10 +124,14 @@ class Passes:
         prompt = ids.shape[1]
         asked = self.asked(prompt)
         self.progress(f"long generate: {prompt} tokens, then {asked} more")
-        recorder = Recorder(_all_real(ids), _around(self.edge))
+        recorder = Recorder(_all_real(ids), around(self.edge))
         started = time.perf_counter()
         streamer = Heartbeat(asked, self.progress)
-        run = runs.generate(self.patient.reduced, ids, asked, recorder=recorder, streamer=streamer)
+
+        def again(recorder: Recorder, streamer: Heartbeat | None = None) -> Run:
+            return runs.generate(self.patient.reduced, ids, asked, recorder=recorder, streamer=streamer)
+
+        run = again(recorder, streamer)
         self.timing["generate"] = time.perf_counter() - started
         self.timing["tokens_per_second"] = (run.tokens.shape[1] - prompt) / self.timing["generate"]
         memory = peak_memory_mb(self.patient.device)
@@ -137,19 +140,11 @@ class Passes:
         reference, why_not = None, ""
         if run.crash is None:
             try:
-                reference = self.reference(run.tokens, asked + 1)
+                reference = self.references.over(run.tokens, asked + 1)
             except CouldNotLook as error:
                 why_not = str(error)
+        self._taken["long generate"] = Taken(run, prompt, None, again)
         return Crossing(self._finished("long generate", run, prompt), run, reference, why_not)
-
-    def reference(self, tokens: torch.Tensor, last: int, **more: Any) -> Reference:
-        """The reference route over `tokens`, shape (1, T); see `runs.reference`."""
-        model = self.patient.reduced
-        return runs.reference(self._exact, model, tokens, last, shares_kv=self.facts.shares_kv, **more)
-
-    @cached_property
-    def _exact(self) -> Any:
-        return runs.float32_copy(self.patient.reduced)
 
     @cached_property
     def batch(self) -> Batch:
@@ -159,61 +154,79 @@ class Passes:
         lengths = [min(length, longest) for length in wanted if length > 0]
         rows = tuple(self._prompt(length, offset=17 * index)[0] for index, length in enumerate(lengths))
         columns = max(lengths)
-        ids = torch.full((len(rows), columns), self.patient.pad_token_id, dtype=torch.long, device=self.patient.device)
-        mask = torch.zeros_like(ids)
-        for index, row in enumerate(rows):
-            where = slice(columns - len(row), None) if self.patient.padding_side == "left" else slice(0, len(row))
-            ids[index, where] = row
-            mask[index, where] = 1
+        ids, mask = padded(rows, self.patient.padding_side, self.patient.pad_token_id)
         real: Bools = mask.bool().cpu().numpy()
         self.progress("padded batch")
-        recorder = Recorder(real, self._some_rows)
-        run = self._run(self.patient.reduced, ids, STEPS, recorder, mask)
+
+        def again(recorder: Recorder) -> Run:
+            return self._run(self.patient.reduced, ids, STEPS, recorder, mask)
+
+        run = again(Recorder(real, some_rows(self.edge, STEPS)))
+        self._taken["padded batch"] = Taken(run, columns, mask, again)
         return Batch(self._finished("padded batch", run, columns, padded=True), run, rows, real)
 
-    def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> Run | None:
+    def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> None:
         """A prompt of exactly `length` tokens, alone, and a few decode steps. Lengths the model lacks are left out."""
-        if name in self.done or length < 1 or not self._fits(length + steps):
-            return None
+        if name in self.done or length < 1 or not self.fits(length + steps):
+            return
         self.progress(f"{name}: {length:,} tokens")
         ids = self._prompt(length)
         model = self.patient.model if true_window else self.patient.reduced
         window = self.patient.window if true_window else self.patient.reduced_window
         # a skeleton's prefill at the true window would be read at a cost of many seconds
-        wanted = _around(window) if true_window and window else _decode_steps
-        run = self._run(model, ids, steps, Recorder(_all_real(ids), wanted), torch.ones_like(ids))
+        wanted = around(window) if true_window and window else decode_steps
+
+        def again(recorder: Recorder) -> Run:
+            return self._run(model, ids, steps, recorder, torch.ones_like(ids))
+
+        run = again(Recorder(_all_real(ids), wanted))
+        self._taken[name] = Taken(run, length, None, again)
         self._finished(name, run, length, window=window)
-        return run
 
-    def _scored(self, tokens: torch.Tensor, same_as: str) -> None:
-        """One forward over the tokens of another pass, shape (1, T), as a text is scored."""
+    @cached_property
+    def scored(self) -> str:
+        """One forward over the tokens of the prompt beyond the edge, as a text is scored. Returns the pass's name, ""
+        if that prompt was not run to its end.
+        """
+        _ = self.prompts()
+        beyond = self._taken.get(self._beyond[0])
+        if beyond is None or beyond.run.crash is not None:
+            return ""
+        same_as, tokens = self._beyond[0], beyond.run.tokens
         name = same_as.replace("prompt", "scored")
-        if name in self.done:
-            return
         self.progress(f"{name}: {tokens.shape[1]:,} tokens")
-        recorder = Recorder(_all_real(tokens), self._some_rows)
         mask, use_cache = torch.ones_like(tokens), self.facts.shares_kv
-        run = runs.forward(self.patient.reduced, tokens, mask, recorder, use_cache=use_cache, last=STEPS)
-        self._finished(name, run, tokens.shape[1], same_tokens_as=same_as)
 
-    def _second_turn(self) -> None:
+        def again(recorder: Recorder) -> Run:
+            return runs.forward(self.patient.reduced, tokens, mask, recorder, use_cache=use_cache, last=STEPS)
+
+        run = again(Recorder(_all_real(tokens), some_rows(self.edge, STEPS)))
+        self._taken[name] = Taken(run, tokens.shape[1], None, again)
+        self._finished(name, run, tokens.shape[1], same_tokens_as=same_as)
+        return name
+
+    @cached_property
+    def second_turn(self) -> None:
         """Generate, then hand the returned cache back with more tokens, which cross the edge in one forward."""
-        if "second turn" in self.done:
-            return
         length = max(1, self.edge - SECOND_TURN_TOKENS + 2)
-        if not self._fits(length + SECOND_TURN_TOKENS + 2 * STEPS):
+        if not self.fits(length + SECOND_TURN_TOKENS + 2 * STEPS):
             return
         self.progress("second turn")
         first = self._prompt(length)
-        recorder = Recorder(_all_real(first), _decode_steps)
         model = self.patient.reduced
-        run = runs.generate(model, first, STEPS, recorder=recorder)
-        if run.crash is None:
-            ids = torch.cat([run.tokens, self._prompt(SECOND_TURN_TOKENS, offset=500)], dim=1)
-            run = runs.generate(model, ids, STEPS, recorder=recorder, cache=run.cache)
-        self._finished("second turn", run, first.shape[1])
 
-    def _fits(self, length: int) -> bool:
+        def again(recorder: Recorder) -> Run:
+            run = runs.generate(model, first, STEPS, recorder=recorder)
+            if run.crash is not None:
+                return run
+            ids = torch.cat([run.tokens, self._prompt(SECOND_TURN_TOKENS, offset=500)], dim=1)
+            return runs.generate(model, ids, STEPS, recorder=recorder, cache=run.cache)
+
+        run = again(Recorder(_all_real(first), decode_steps))
+        self._taken["second turn"] = Taken(run, length + STEPS + SECOND_TURN_TOKENS, None, again)
+        self._finished("second turn", run, length)
+
+    def fits(self, length: int) -> bool:
         return self._positions is None or length <= self._positions
 
     def _run(self, model: Any, ids: torch.Tensor, steps: int, recorder: Recorder, mask: torch.Tensor) -> Run:
@@ -241,47 +254,12 @@ class Passes:
         """Shape (1, length), on the patient's device."""
         return self.text.exact(length, offset)[None].to(self.patient.device)
 
-    def _some_rows(self, start: int, total: int) -> tuple[int, ...]:
-        """Of a prefill the first rows, those around the edge, and the last; later all."""
-        if start:
-            return tuple(range(start, total))
-        edge = self.edge
-        some = {0, 1, edge // 2, edge - 2, edge - 1, edge, edge + 1, 3 * edge // 2, *range(total - STEPS, total)}
-        return tuple(sorted(row for row in some if 0 <= row < total))
-
     def _edge_name(self, delta: int) -> str:
         if self.patient.reduced_window is None:
             return f"prompt of {self.edge + delta}"
         return "prompt W" + (f"{delta:+d}" if delta else "")
 
 
-def _decode_steps(start: int, total: int) -> range:
-    """The queries of everything that is fed to a cache."""
-    return range(start, total) if start else range(0)
-
-
-def _around(edge: int) -> Wanted:
-    """The decode steps that end next to total length `edge`, and every 16th."""
-
-    def wanted(start: int, total: int) -> range:
-        near = edge - 1 <= total <= edge + 2 or total % EVERY == 0
-        return range(start, total) if start and near else range(0)
-
-    return wanted
-
-
 def _all_real(ids: torch.Tensor) -> Bools:
     """The attention mask of prompts without pads."""
     return np.ones(tuple(ids.shape), dtype=bool)
-
-
-def peak_memory_mb(device: str) -> float | None:
-    """Peak memory so far: of the GPU if the model is there, else of the process; None where nobody counts it."""
-    if device.startswith("cuda"):
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

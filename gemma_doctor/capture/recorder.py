@@ -7,7 +7,8 @@ the kernel's own arguments are seen by wrapping the attention function in place 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from gemma_doctor.capture.masks import dtype_name, mask_facts
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 from gemma_doctor.capture.readout import CannotRead, attention_weights, named_arguments, picked_outputs
 from gemma_doctor.capture.rotation import is_rotation, layer_rotation
+from gemma_doctor.capture.wanted import Wanted
 from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import (
     Bools,
@@ -33,8 +35,6 @@ from gemma_doctor.evidence import (
     Reading,
     frozen,
 )
-
-Wanted = Callable[[int, int], Sequence[int]]
 
 
 @dataclass
@@ -74,6 +74,7 @@ class Recorder:
     layer: int | None = None
     total: int = 0
     _running: _Running | None = None
+    _began: int = 0
     _book: KeyBook = field(default_factory=KeyBook)
     _caches: list[Any] = field(default_factory=list)
     _attached: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -82,6 +83,10 @@ class Recorder:
     def start(self) -> int:
         """Columns that stand before the forward under way: without a cache it computes the whole text again."""
         return self.total if self._running is not None and self._running.cache is not None else 0
+
+    def begin(self) -> None:
+        """What comes now is a new request: until a forward of it has begun, the library may refuse it."""
+        self._began = len(self.forwards)
 
     def detach(self) -> None:
         """Take off what was put on caches while the model ran."""
@@ -95,9 +100,9 @@ class Recorder:
             kind=type(error).__name__,
             message=in_one_line(error),
             step=len(self.forwards),
-            total=self.start + fed,
+            total=self.start + fed if self._running else self.total,
             layer=self.layer,
-            refused=self._running is None and isinstance(error, (ValueError, TypeError, NotImplementedError)),
+            refused=self._running is None and len(self.forwards) == self._began and _says_no(error),
             call=self._running.calls[-1] if self._running and self._running.calls else None,
         )
 
@@ -238,6 +243,14 @@ class Recorder:
         known = self.padding[:, start : start + fed]
         later = np.ones((self.padding.shape[0], fed - known.shape[1]), dtype=bool)
         return np.concatenate([known, later], axis=1)
+
+
+def _says_no(error: BaseException) -> bool:
+    """It was raised on purpose, to say what is not offered; not by an expression that did not expect its values."""
+    if not isinstance(error, (ValueError, TypeError, NotImplementedError)) or error.__traceback__ is None:
+        return False
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return (frame.line or "").startswith("raise")
 
 
 def _broadcast(positions: list[Ints], rows: int) -> Ints | None:

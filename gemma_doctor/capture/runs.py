@@ -1,8 +1,7 @@
-"""Running the patient: generation with the recorder on, plain forwards, and the reference route."""
+"""Running the patient with the recorder on: generation and plain forwards."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,6 @@ from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import Crash, Forward
 from gemma_doctor.settings import Progress
 
-# Noise floor in float32, in units of eps x max|logit|. Measured over all families (cached against uncached, padded
-# against alone): at most 41, and a finding needs four floors.
-FLOOR_EPS = 32
-
 
 @dataclass
 class Run:
@@ -30,6 +25,7 @@ class Run:
         tokens: prompt and generated ids, shape (b, columns).
         logits: raw next-token logits per generated token, each of shape (b, vocabulary).
         cache: as returned, None after a crash or without one.
+        scores: summed log-probability of each sequence, where beams were searched.
         crash: the exception that ended it.
     """
 
@@ -37,27 +33,12 @@ class Run:
     tokens: torch.Tensor
     logits: tuple[torch.Tensor, ...] = ()
     cache: Any = None
+    scores: tuple[float, ...] = ()
     crash: Crash | None = None
 
     @property
     def forwards(self) -> tuple[Forward, ...]:
         return tuple(self.recorder.forwards)
-
-
-@dataclass
-class Reference:
-    """The reference route over the same tokens: float32, eager, alone, uncached.
-
-    Families that share KV between layers get one cached prefill instead: their uncached forward was itself broken in
-    some releases.
-
-    Attributes:
-        logits: for the last columns, shape (n, vocabulary).
-        floor: noise floor in logits.
-    """
-
-    logits: torch.Tensor
-    floor: float
 
 
 class Heartbeat:
@@ -85,19 +66,21 @@ def generate(
     cache: Any = None,
     streamer: Any = None,
     forced: torch.Tensor | None = None,
+    **options: Any,
 ) -> Run:
     """Greedy generation of `new_tokens` tokens (or of the `forced` ones) with the recorder on.
 
-    Exceptions of the subject become a Crash.
+    Exceptions of the subject become a Crash. `options` are those of `compat.generate`.
     """
     mask = torch.ones_like(ids) if attention_mask is None else attention_mask
     run = Run(recorder, ids)
 
     def work() -> None:
-        output = compat.generate(model, ids, mask, new_tokens, cache=cache, streamer=streamer, forced=forced)
+        output = compat.generate(model, ids, mask, new_tokens, cache=cache, streamer=streamer, forced=forced, **options)
         run.tokens, run.logits, run.cache = output.sequences, tuple(output.logits), compat.returned_cache(output)
+        run.scores = compat.sequence_scores(output)
 
-    _watched(model, run, work)
+    watched(model, run, work)
     return run
 
 
@@ -119,13 +102,20 @@ def forward(
 
     def work() -> None:
         output = model(input_ids=ids, attention_mask=attention_mask, use_cache=use_cache, logits_to_keep=last)
-        run.logits = (output.logits[:, -1],)
+        run.logits = tuple(output.logits.unbind(dim=1))
+        run.cache = compat.returned_cache(output) if use_cache else None
 
-    _watched(model, run, work)
+    watched(model, run, work)
     return run
 
 
-def _watched(model: Any, run: Run, work: Callable[[], None]) -> None:
+def watched(model: Any, run: Run, work: Callable[[], None]) -> None:
+    """Do some work of a model with the run's recorder on; its exceptions become the run's crash.
+
+    Raises:
+        CouldNotLook: the model cannot be watched, or memory is short.
+    """
+    run.recorder.begin()
     try:
         with torch.inference_mode(), recording(model, run.recorder):
             work()
@@ -143,67 +133,3 @@ def _crash(recorder: Recorder, error: Exception) -> Crash:
     if is_ours(error):
         raise error
     return recorder.crash(error)
-
-
-def reference(
-    exact: Any,
-    deployed: Any,
-    tokens: torch.Tensor,
-    last: int,
-    *,
-    shares_kv: bool,
-    backend: str = "eager",
-) -> Reference:
-    """Run the reference route.
-
-    Args:
-        exact: the model in float32.
-        deployed: the model in the subject's dtype; the same object if that is float32.
-        tokens: shape (1, T).
-        last: how many columns of logits to keep, from the end.
-        shares_kv: the family shares KV between layers.
-        backend: attention implementation; another than eager where only padding or caching is to be compared.
-
-    Raises:
-        CouldNotLook: it crashed, or its logits are not finite.
-    """
-    run = Run(Recorder(torch.ones_like(tokens, dtype=torch.bool).cpu().numpy()), tokens)
-
-    def work() -> None:
-        run.logits = (_plain_logits(exact, tokens, last, shares_kv),)
-
-    # before the recorder looks for the function in use
-    with compat.attention_backend_set(exact, backend):
-        _watched(exact, run, work)
-    if run.crash:
-        raise CouldNotLook(f"the reference route fails as well: {run.crash.kind}: {run.crash.message}")
-    logits = run.logits[0]
-    if not logits.isfinite().all():
-        raise CouldNotLook("the logits of the reference route are not finite")
-    if deployed is exact:
-        floor = FLOOR_EPS * torch.finfo(torch.float32).eps * float(logits.abs().max())
-    else:
-        floor = float((_plain_logits(deployed, tokens, last, shares_kv) - logits).abs().max())
-    return Reference(logits, floor)
-
-
-@torch.inference_mode()
-def _plain_logits(model: Any, tokens: torch.Tensor, last: int, use_cache: bool) -> torch.Tensor:
-    """Logits of the last columns of one forward, in float32, shape (last, vocabulary)."""
-    output = model(input_ids=tokens, use_cache=use_cache, logits_to_keep=last)
-    logits: torch.Tensor = output.logits[0, -last:].float()
-    return logits
-
-
-def float32_copy(model: Any) -> Any:
-    """The model itself if it is in float32, else a copy of it.
-
-    Raises:
-        CouldNotLook: there is no memory for one.
-    """
-    if next(model.parameters()).dtype is torch.float32:
-        return model
-    try:
-        return copy.deepcopy(model).float()
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise CouldNotLook("no memory for a float32 copy to compare with") from error

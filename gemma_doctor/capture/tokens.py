@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from gemma_doctor import compat, prompts
@@ -88,3 +90,15 @@ class Tokens:
             )
         picks = torch.randint(len(ordinary), (length,), generator=torch.Generator().manual_seed(seed))
         return ordinary[picks]
+
+
+def padded(rows: Sequence[torch.Tensor], side: str, pad_token_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of shape (n,) each as one batch: ids and attention mask, shape (rows, columns) each."""
+    columns = max(len(row) for row in rows)
+    ids = rows[0].new_full((len(rows), columns), pad_token_id)
+    mask = torch.zeros_like(ids)
+    for index, row in enumerate(rows):
+        where = slice(columns - len(row), None) if side == "left" else slice(0, len(row))
+        ids[index, where] = row
+        mask[index, where] = 1
+    return ids, mask

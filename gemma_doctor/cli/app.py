@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import gemma_doctor
-from gemma_doctor.cli import check, explain, heatmap, listing, plan, presets
+from gemma_doctor.cli import advisories, check, explain, heatmap, listing, plan, presets
 from gemma_doctor.errors import DoctorError, suggest
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": listing.list_checks,
     "explain": explain.explain,
     "presets": presets.list_presets,
+    "advisories": advisories.advisories,
 }
 for name, function in COMMANDS.items():
     app.command(name)(function)

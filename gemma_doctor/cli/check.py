@@ -35,6 +35,12 @@ def check(
         Word, option("PRESET", "Hold the configuration against this preset: a mismatch is an error.")
     ] = None,
     seed: options.Seed = None,
+    routes: Annotated[
+        Words, option("ROUTES", "Ways of generating that are in use: a fault of one is an error. [see list]")
+    ] = None,
+    depth: Annotated[
+        Word, option("quick|default|deep", "Routes to look at: those in use; the usual; all, as if in use. [default]")
+    ] = None,
     select: Annotated[Words, option("IDS", "Run only these checks or groups, e.g. mask,rope-theta.")] = None,
     ignore: Annotated[Words, option("IDS", "Leave these checks or groups out.")] = None,
     fail_on: Annotated[

@@ -61,7 +61,7 @@ def heatmap(
     quiet: Annotated[bool, switch("-q --quiet", "No progress.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a position really reads, in the kernel that will run.
+    """Show what a position really reads, in the kernel that runs.
 
     Exit code 1: it reads what it should not, or is not handed what it should read.
     """

@@ -22,11 +22,18 @@ def needs(check: Check) -> str:
 
 
 def list_checks() -> None:
-    """List all checks and what each needs."""
+    """List all checks and what each needs, and all routes."""
     from gemma_doctor import registry
+    from gemma_doctor.routes import all_routes
 
     rows = [
         (one.id, one.group, "static" if one.is_static else "-", needs(one), one.title) for one in registry.built_in()
     ]
-    text = table(("check", "group", "static", "needs", "what it looks at"), rows, terminal_width())
-    write(text + "\nIn brackets: used where there is one. static: also runs in check --static.\n")
+    width = terminal_width()
+    text = table(("check", "group", "static", "needs", "what it looks at"), rows, width)
+    ways = [(one.id, one.depth, one.condition) for one in all_routes().values()]
+    write(
+        f"{text}\nIn brackets: used where there is one. static: also runs in check --static.\n\n"
+        f"{table(('route', 'depth', 'in use'), ways, width)}\n"
+        "--routes says which are in use; without it those of depth quick. --depth says which are looked at.\n"
+    )

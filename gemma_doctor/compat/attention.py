@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -68,6 +71,12 @@ def attention_backend(model: Any) -> str:
     return str(text_config(model)._attn_implementation)
 
 
+def other_backends(model: Any, name: str) -> tuple[str, ...]:
+    """Backends that a model could use on any device instead of `name`, as far as its class allows them."""
+    allowed = ("eager", "sdpa") if getattr(model, "_supports_sdpa", False) else ("eager",)
+    return tuple(one for one in allowed if one != name)
+
+
 @contextmanager
 def attention_backend_set(model: Any, name: str) -> Iterator[None]:
     """Let a model compute with another attention implementation for a while.
@@ -81,3 +90,70 @@ def attention_backend_set(model: Any, name: str) -> Iterator[None]:
         yield
     finally:
         config._attn_implementation = before
+
+
+def has_backend(model: Any, name: str) -> bool:
+    """The library has "flex_attention" or "flash_attention_2" for a model's family, on whatever machine."""
+    # flash attention's flag has one of its names up to 4.53, the other from 4.54 on
+    flags = {"flex_attention": ("_supports_flex_attn",)}.get(name, ("_supports_flash_attn", "_supports_flash_attn_2"))
+    return any(getattr(model, flag, False) for flag in flags)
+
+
+def why_not_backend(model: Any, name: str, device: str) -> str:
+    """Why a model cannot compute with "flex_attention" or "flash_attention_2" on a device; "" if it can."""
+    from transformers.utils import is_flash_attn_2_available
+
+    if not has_backend(model, name):
+        return f"the library has no {name} for this family"
+    if device == "cpu":
+        return f"{name} needs a GPU"
+    if name == "flash_attention_2" and not is_flash_attn_2_available():
+        return "the flash_attn package is not installed"
+    return ""
+
+
+def flash_window(window: int) -> int:
+    """How many tokens a query would see through flash attention, itself included, for a window of so many.
+
+    Flash attention's own argument counts the keys on either side of the query: right is W-1. Since 4.56 a function
+    makes the arguments; before, they stand in the text of another one, and are W.
+
+    Raises:
+        LookupError: this release is built otherwise.
+    """
+    from transformers import modeling_flash_attention_utils as library
+
+    make = getattr(library, "_process_flash_attention_kwargs", None)
+    if make is None:
+        if '"window_size": (sliding_window, sliding_window)' in inspect.getsource(library):
+            return window + 1
+        raise LookupError("where flash attention's window is made is not known in this release")
+    given: dict[str, Any] = {"is_causal": True, "sliding_window": window, "supports_mapping": defaultdict(lambda: True)}
+    for name, parameter in inspect.signature(make).parameters.items():
+        if name.endswith("_length"):
+            given[name] = 4 * window
+        elif parameter.default is inspect.Parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            given.setdefault(name, None)
+    return int(make(**given)["window_size"][0]) + 1
+
+
+@contextmanager
+def flash_window_too_wide() -> Iterator[None]:
+    """Let flash attention be handed a window that is one larger, as up to 4.55; there it is already."""
+    from transformers import modeling_flash_attention_utils as library
+
+    make = getattr(library, "_process_flash_attention_kwargs", None)
+    if make is None:
+        yield
+        return
+
+    @functools.wraps(make)
+    def wider(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        made: dict[str, Any] = make(*args, **kwargs)
+        return {**made, "window_size": tuple(side + 1 for side in made["window_size"])}
+
+    library._process_flash_attention_kwargs = wider
+    try:
+        yield
+    finally:
+        library._process_flash_attention_kwargs = make

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gemma_doctor.compat.configs import text_config
 from gemma_doctor.evidence import CacheLayer
 
 
@@ -74,6 +76,95 @@ def cache_keyword() -> str:
     from transformers.modeling_outputs import CausalLMOutputWithPast
 
     return "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
+
+
+def dynamic_cache(model: Any = None) -> Any:
+    """A new DynamicCache; for a model, where this release's takes a config, with that config: it then slides."""
+    from transformers import DynamicCache
+
+    if model is None or not dynamic_cache_takes_config():
+        return DynamicCache()
+    return DynamicCache(config=text_config(model))
+
+
+def dynamic_cache_takes_config() -> bool:
+    """Since 4.56."""
+    from transformers import DynamicCache
+
+    return "config" in inspect.signature(DynamicCache.__init__).parameters
+
+
+def static_caches(model: Any, length: int) -> Iterator[tuple[str, Any]]:
+    """New fixed-size caches for one row of `length` tokens, by the names of their classes.
+
+    Up to 4.55 families whose default it is (Gemma, Cohere) have a HybridCache besides: its sliding layers have W slots.
+    """
+    from transformers import StaticCache, cache_utils
+
+    classes = [StaticCache]
+    hybrid = getattr(cache_utils, "HybridCache", None)
+    if hybrid is not None and not issubclass(hybrid, StaticCache) and default_cache(model) == "hybrid":
+        classes.append(hybrid)
+    weight = next(model.parameters())
+    for one in classes:
+        # 4.50 takes both names of the batch size, and warns of the older one
+        made = one(
+            config=text_config(model), max_batch_size=1, max_cache_len=length, device=weight.device, dtype=weight.dtype
+        )
+        yield one.__name__, made
+
+
+def default_cache(model: Any) -> str:
+    """Which cache generate() makes unless told otherwise: "hybrid" for Gemma and Cohere up to 4.55, else ""."""
+    return str(getattr(model.generation_config, "cache_implementation", None) or "")
+
+
+def quantised_cache_options(length: int) -> dict[str, Any]:
+    """Generation options for a quantised cache that leaves the last `length` tokens as they are.
+
+    Raises:
+        LookupError: no package that quantises is installed.
+    """
+    from transformers.utils import is_hqq_available, is_optimum_quanto_available
+
+    if not is_optimum_quanto_available() and not is_hqq_available():
+        raise LookupError("neither optimum-quanto nor hqq is installed")
+    backend = "quanto" if is_optimum_quanto_available() else "hqq"
+    options: Any = {"backend": backend, "residual_length": length}
+    try:
+        from transformers import QuantizedCacheConfig  # up to 4.55
+    except ImportError:
+        pass
+    else:
+        options = QuantizedCacheConfig(**options)
+    return {"cache_implementation": "quantized", "cache_config": options}
+
+
+def place_argument(model: Any, cache: Any, start: int, length: int) -> dict[str, Any]:
+    """What a forward has to be told about the place of its tokens beside the cache.
+
+    Fixed-size caches need it as long as models take it: they count their slots in use, and a sliding layer's are full
+    from W tokens on.
+    """
+    import torch
+
+    layers = getattr(cache, "layers", None)
+    fixed = hasattr(cache, "max_cache_len") if layers is None else any(hasattr(one, "max_cache_len") for one in layers)
+    if not fixed or "cache_position" not in inspect.signature(model.forward).parameters:
+        return {}
+    return {"cache_position": torch.arange(start, start + length, device=next(model.parameters()).device)}
+
+
+def make_croppable(cache: Any) -> None:
+    """Let a cache remember what it drops, where it has to be asked (5.14 on), so that it can be rolled back.
+
+    Raises:
+        LookupError: it has no crop().
+    """
+    if not hasattr(cache, "crop"):
+        raise LookupError(f"{type(cache).__name__} has no crop()")
+    if hasattr(cache, "activate_past_recording"):
+        cache.activate_past_recording()
 
 
 def forget_kept_cache(model: Any) -> None:
@@ -147,3 +238,43 @@ def keep_dropped_keys(cache: Any, layer: int) -> None:
     if dropped > 0:
         whole = held.keys.new_zeros((*held.keys.shape[:-2], dropped + held.keys.shape[-2], held.keys.shape[-1]))
         held.keys = whole[..., dropped:, :].copy_(held.keys)
+
+
+@contextmanager
+def cache_method_wrapped(name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Wrap a method of all caches, such as crop or reorder_cache, in every class that has one of its own."""
+    from transformers.cache_utils import Cache
+
+    classes, queue = [], [Cache]
+    while queue:
+        one = queue.pop()
+        queue.extend(one.__subclasses__())
+        if name in vars(one) and one not in classes:
+            classes.append(one)
+    before = [vars(one)[name] for one in classes]
+    try:
+        for one, method in zip(classes, before, strict=True):
+            setattr(one, name, wrap(method))
+        yield
+    finally:
+        for one, method in zip(classes, before, strict=True):
+            setattr(one, name, method)
+
+
+def spoil_keys(cache: Any) -> None:
+    """Give the keys of the last layer that stores any an entry more than they have."""
+    layer = [one for one in cache.layers if one.keys is not None and one.keys.numel()][-1]
+    layer.keys = layer.keys.new_zeros((*layer.keys.shape[:-1], layer.keys.shape[-1] + 1))
+
+
+@contextmanager
+def static_sliding_layers_unbuildable() -> Iterator[None]:
+    """Let the constructor of static sliding cache layers take no arguments."""
+    from transformers.cache_utils import StaticSlidingWindowLayer as Layer
+
+    before = vars(Layer)["__init__"]
+    Layer.__init__ = object.__init__
+    try:
+        yield
+    finally:
+        Layer.__init__ = before

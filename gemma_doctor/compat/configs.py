@@ -70,6 +70,12 @@ def head_dim(config: Any) -> int:
     return int(base_value(config, "head_dim") or config.hidden_size // config.num_attention_heads)
 
 
+def has_experts(model: Any) -> bool:
+    """The model is a mixture of experts."""
+    config = text_config(model)
+    return bool(getattr(config, experts_key(config), None))
+
+
 def experts_key(config: Any) -> str:
     """Under which name a mixture of experts keeps their number."""
     return "num_local_experts" if hasattr(config, "num_local_experts") else "num_experts"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gemma_doctor.compat.caches import cache_argument
@@ -18,10 +21,12 @@ def generate(
     cache: Any = None,
     streamer: Any = None,
     forced: Any = None,
+    **options: Any,
 ) -> Any:
     """Greedy generation of exactly `new_tokens` tokens with the subject's own generation settings otherwise.
 
-    End tokens are suppressed, sampling is off, raw next-token logits and the cache are returned.
+    End tokens are suppressed, sampling is off, raw next-token logits and the cache are returned. They are suppressed by
+    a processor of our own: from 4.50 to 4.57 assisted decoding refuses min_new_tokens.
 
     Args:
         ids, attention_mask: shape (b, columns), the tokens already in `cache` included.
@@ -29,25 +34,34 @@ def generate(
         streamer: an object with put() and end().
         forced: ids to "generate" instead of the best ones, shape (new_tokens,): the route that a generation takes, over
             a given text. End tokens in it end nothing.
+        options: further ones: fields of a generation config (prefill_chunk_size, num_beams, use_cache ...), else
+            arguments of generate (assistant_model).
     """
     config = copy.deepcopy(model.generation_config)
     config.do_sample = False
     config.temperature, config.top_p, config.top_k = 1.0, 1.0, 50
-    config.max_new_tokens = config.min_new_tokens = new_tokens
+    config.max_new_tokens, config.min_new_tokens = new_tokens, None
     config.max_length = None
     config.use_cache = True
     config.return_dict_in_generate = config.output_logits = True
     if config.pad_token_id is None:
         config.pad_token_id = 0
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {name: options.pop(name) for name in list(options) if not hasattr(config, name)}
+    for name, value in options.items():
+        setattr(config, name, value)
+    config.output_scores = (config.num_beams or 1) > 1  # sequences_scores come only with them
     if cache is not None:
-        extra = cache_argument(cache)
+        extra |= cache_argument(cache)
         config.cache_implementation = None  # both together are refused
+    if not config.use_cache:
+        config.cache_implementation = None  # 4.50 warns of both together
     if forced is not None:
         # None would be filled in with the model's own
         config.eos_token_id = next(one for one in range(len(forced) + 1) if one not in set(forced.tolist()))
         extra["logits_processor"] = [_forcing(forced, ids.shape[1])]
-    if extra and "use_model_defaults" in inspect.signature(model.generate).parameters:
+    elif end_tokens(model):
+        extra["logits_processor"] = [_suppressing(end_tokens(model))]
+    if (extra or options) and "use_model_defaults" in inspect.signature(model.generate).parameters:
         extra["use_model_defaults"] = False  # from 4.50 to 4.57 None is the class's "hybrid", or its end token, again
     return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
 
@@ -62,6 +76,49 @@ def _forcing(tokens: Any, prompt: int) -> Any:
             return chosen
 
     return Forcing()
+
+
+def _suppressing(tokens: list[int]) -> Any:
+    from transformers import LogitsProcessor
+
+    class Suppressing(LogitsProcessor):  # type: ignore[misc]
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            scores = scores.clone()
+            scores[:, tokens] = float("-inf")
+            return scores
+
+    return Suppressing()
+
+
+def sequence_scores(output: Any) -> tuple[float, ...]:
+    """The summed log-probability of every sequence that a beam search returned, () after any other generation.
+
+    They come back divided by the number of new tokens, in all releases from 4.50 on.
+    """
+    scores = getattr(output, "sequences_scores", None)
+    return () if scores is None else tuple(float(score) * len(output.logits) for score in scores)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The library keeps its warnings to itself for a while: what they warn of is done on purpose."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def has_generation_option(name: str) -> bool:
+    """The installed release has a field of that name in its generation configs."""
+    from transformers import GenerationConfig
+
+    return hasattr(GenerationConfig(), name)
 
 
 def end_tokens(model: Any) -> list[int]:

@@ -7,6 +7,7 @@ torch dtype matters its name is kept beside the array (bfloat16 is stored as flo
 
 from __future__ import annotations
 
+from gemma_doctor.evidence.advisories import Advisories, Advisory, Concern
 from gemma_doctor.evidence.arrays import (
     EMPTY_SLOT,
     FOREIGN,
@@ -38,7 +39,8 @@ from gemma_doctor.evidence.model import (
     TokenizerFacts,
 )
 from gemma_doctor.evidence.placed import PlacedReading, placed_readings
-from gemma_doctor.evidence.profile import KernelProfile, KernelRun
+from gemma_doctor.evidence.profile import FlashWindow, KernelProfile, KernelRun
+from gemma_doctor.evidence.routes import CHOICES, LOGITS, SCORE, RouteCase, RouteRun
 from gemma_doctor.evidence.running import (
     CacheLayer,
     Crash,
@@ -51,20 +53,27 @@ from gemma_doctor.evidence.running import (
 )
 
 __all__ = [
+    "CHOICES",
     "EMPTY_SLOT",
     "FOREIGN",
     "FULL",
+    "LOGITS",
+    "SCORE",
     "SLIDING",
     "UNRECOGNISED",
+    "Advisories",
+    "Advisory",
     "Bools",
     "Bytes",
     "CacheLayer",
     "Claim",
+    "Concern",
     "Config",
     "ConfigFacts",
     "Crash",
     "DeviceMemory",
     "Expectation",
+    "FlashWindow",
     "Floats",
     "Floats32",
     "Forward",
@@ -84,6 +93,8 @@ __all__ = [
     "Reading",
     "RopeClaim",
     "RotaryBuffer",
+    "RouteCase",
+    "RouteRun",
     "TokenizerFacts",
     "Trace",
     "frozen",

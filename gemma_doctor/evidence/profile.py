@@ -1,4 +1,4 @@
-"""Which of torch's kernels ran."""
+"""Which of torch's kernels ran, and what flash attention would be told."""
 
 from __future__ import annotations
 
@@ -52,3 +52,18 @@ class KernelProfile:
     device: str
     pass_name: str
     runs: tuple[KernelRun, ...]
+
+
+@dataclass(frozen=True)
+class FlashWindow:
+    """What this release would hand to flash attention for the model's window.
+
+    Attributes:
+        window: W of the model.
+        shown: tokens that a query would see, itself included.
+        backend: the attention implementation that the model is set to.
+    """
+
+    window: int
+    shown: int
+    backend: str

@@ -33,6 +33,7 @@ class Fault:
         inject: context manager: sick inside the block, as before after it.
         why_not: reason why a patient cannot have it, "" if it can.
         severity: of the finding: what only costs memory or time is a warning.
+        routes: ids of routes that must be in use for it to show, beyond those that everyone takes.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Fault:
     inject: Inject
     why_not: Callable[[Patient], str]
     severity: Severity = Severity.ERROR
+    routes: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -47,13 +49,16 @@ class Fault:
 
 
 def fault(
-    caught_by: str, why_not: Callable[[Patient], str] = lambda patient: "", severity: Severity = Severity.ERROR
+    caught_by: str,
+    why_not: Callable[[Patient], str] = lambda patient: "",
+    severity: Severity = Severity.ERROR,
+    routes: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Patient], Iterator[None]]], Fault]:
     """Make a Fault of a generator function named like its file."""
 
     def make(generator: Callable[[Patient], Iterator[None]]) -> Fault:
         inject = _with_fresh_caches(contextmanager(generator))
-        return Fault(generator.__name__.replace("_", "-"), caught_by, inject, why_not, severity)
+        return Fault(generator.__name__.replace("_", "-"), caught_by, inject, why_not, severity, routes)
 
     return make
 

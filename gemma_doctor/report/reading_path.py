@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from gemma_doctor.finding import CheckResult, Outcome, Report, Severity
+from gemma_doctor.finding import CheckResult, Outcome, Report, Severity, counted
 from gemma_doctor.report.lines import Line, is_cut
 
 MARK_STYLES = {
@@ -55,13 +55,23 @@ def _beginning(result: CheckResult) -> str:
     return said if mark(result) != "ok" else re.split(r"[:;,] ", said)[0]
 
 
+def _route(result: CheckResult) -> str:
+    """The route that was held against the reference, "" for any other check."""
+    return result.examined.route if result.examined else ""
+
+
 def _in_short(results: Sequence[CheckResult]) -> str:
     """The checks that say something, the loud ones first; what was skipped or is n/a is said elsewhere."""
     order = list(MARK_STYLES)
     shown = [r for r in results if mark(r) not in ("skip", "n/a")] or [r for r in results if mark(r) == "n/a"]
     shown.sort(key=lambda result: order.index(mark(result)))
     words = sentence if len(shown) <= MOST_IN_FULL else _beginning
-    parts = [f"{r.check}: {said}" if (said := words(r)) else r.check for r in shown]
+    agree = [_route(r) for r in shown if _route(r) and mark(r) == "ok"]
+    shown = [r for r in shown if _route(r) not in agree]
+    # of routes that differ the findings above say all
+    parts = [f"{r.check}: {said}" if not _route(r) and (said := words(r)) else r.check for r in shown]
+    if agree:
+        parts.append(f"the logits of the reference on {counted(len(agree), 'route')}: {', '.join(agree)}")
     return "; ".join(parts) or ", ".join(r.check for r in results)
 
 
@@ -79,7 +89,7 @@ def reading_path(report: Report, width: int | None, verbosity: int) -> Iterator[
     for group, results in groups.items():
         word = group_mark(results)
         lines.append(Line(f"  {group:<{wide}}  {word:<5}  ", _in_short(results), MARK_STYLES[word], one_line=True))
-    if report.findings:
+    if any(finding.severity is not Severity.NOTE for finding in report.findings):
         yield Line(f"reading path{'   (in full: -v)' if any(is_cut(line, width) for line in lines) else ''}")
     yield from lines
 

@@ -4,7 +4,8 @@ Facts that it shows, by mapping of the Report; those in brackets where they are 
     subject: name, subject_source, family, layers, layer_kinds (one per examined layer, or None), window, weights
         ("real", "skeleton" or "none"), [cut (what a skeleton lacks)]
     environment: transformers, torch, [device, dtype, backend, seed]
-    passes: [prompt_length, prompt_from, generated, window, reduced_window, true_window_crossed, crossed_at]
+    passes: [routes_in_use, depth, prompt_length, prompt_from, generated, window, reduced_window, true_window_crossed,
+        crossed_at]
     timing: total and phases (seconds), [tokens_per_second, peak_memory_mb, attention_backend (see capture/kernels.py)]
 """
 
@@ -14,7 +15,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from gemma_doctor.finding import Finding, Report, Severity
+from gemma_doctor.finding import Finding, Report, Severity, counted
 from gemma_doctor.report import verdict
 from gemma_doctor.report.lines import BLANK, Line, draw
 from gemma_doctor.report.reading_path import not_evaluated, reading_path
@@ -55,18 +56,18 @@ def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
         yield BLANK
         yield from _block("CAUSE", cause, report, verbosity)
     yield from _consequences(report, verbosity)
-    for word, findings in (("warning", report.warnings), ("note", report.notes)):
-        for finding in findings:
-            yield BLANK
-            yield from _block(word, finding, report, verbosity)
-    if report.findings:
+    for finding in report.warnings:
+        yield BLANK
+        yield from _block("warning", finding, report, verbosity)
+    yield from _notes(report, verbosity)
+    if not _is_short(report):
         yield BLANK
     yield from reading_path(report, width, verbosity)
     yield from not_evaluated(report)
     if verbosity and report.timing.get("attention_backend"):
         yield Line("one attention call")
         yield from _kernel_times(report)
-    if report.findings:
+    if not _is_short(report):
         yield BLANK
     yield _exit_line(report)
 
@@ -91,6 +92,9 @@ def _header(report: Report, verbosity: int) -> Iterator[Line]:
         ),
     )
     yield Line(body="; ".join(", ".join(parts) for parts in (used, ran) if parts), body_style="dim", indent=2)
+    in_use = report.passes.get("routes_in_use")
+    if isinstance(in_use, list) and (verbosity or report.passes.get("depth") != "default"):
+        yield Line("routes in use: ", f"{', '.join(in_use)}; depth {report.passes['depth']}", style="dim", indent=2)
     if verbosity and report.subject.get("cut"):
         yield Line("cut: ", str(report.subject["cut"]), style="dim")
     for remark in report.remarks:
@@ -147,6 +151,30 @@ def _block(word: str, finding: Finding, report: Report, verbosity: int) -> Itera
         yield _fact("more", _more(finding, report))
 
 
+def _notes(report: Report, verbosity: int) -> Iterator[Line]:
+    """What is worth knowing: a line for each check, in full when asked to be verbose."""
+    by_check: dict[str, list[Finding]] = {}
+    for finding in report.notes:
+        if verbosity:
+            yield BLANK
+            yield from _block("note", finding, report, verbosity)
+        else:
+            by_check.setdefault(finding.check, []).append(finding)
+    if by_check and not _is_short(report):
+        yield BLANK
+    for check, notes in by_check.items():
+        first = notes[0]
+        said = f"{first.title}: {first.observed}"
+        if len(notes) > 1:
+            said = f"{counted(len(notes), 'note')} (-v): {'; '.join(note.title for note in notes)}"
+        yield Line(f"note  {check}   ", said, style=SEVERITY_STYLES[Severity.NOTE], indent=4)
+
+
+def _is_short(report: Report) -> bool:
+    """There is nothing above a note: a report of a few lines."""
+    return all(finding.severity is Severity.NOTE for finding in report.findings)
+
+
 def _more(finding: Finding, report: Report) -> str:
     """Commands that say more: the check's documentation and, where a layer is known, what it reads."""
     explain = f"gemma-doctor explain {finding.check}"
@@ -166,10 +194,21 @@ def _facts(finding: Finding, report: Report, verbosity: int, margin: str = "  ")
         yield Line(margin, finding.strip.caption)
         yield _fact("expected", finding.strip.expected, margin + "  ")
         yield _fact("observed", finding.strip.observed, margin + "  ")
-    facts = ("figure", finding.figure), ("effect", finding.effect), ("known", finding.known), ("do", finding.do)
+    facts = (
+        ("figure", finding.figure),
+        ("effect", finding.effect),
+        ("wrong", finding.wrong_side),
+        ("known", finding.known),
+        ("do", _do(finding)),
+    )
     for label, text in facts:
         if text:
             yield _fact(label, text, margin)
+
+
+def _do(finding: Finding) -> str:
+    """What to do; and what can be used until that is done."""
+    return f"{finding.do}; meanwhile {finding.meanwhile}" if finding.meanwhile else finding.do
 
 
 def _fact(label: str, text: str, margin: str = "  ") -> Line:

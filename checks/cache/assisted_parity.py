@@ -1,0 +1,39 @@
+"""Assisted decoding chooses the tokens that the reference route would choose.
+
+What it proves
+    A small model drafts five tokens at a time, some of them wrong, so that the cache is rolled back within and past
+    the window (prompts below the window that cross it, of W-1, W and W+1 tokens, and one beyond). Every token that
+    comes out is the best one of the reference route, or lies within the noise of it. The drafter is the model itself
+    with some noise on its weights.
+
+Why it matters
+    A rejected draft is taken back out of the cache. A sliding layer has by then dropped the keys that would have to
+    come back, unless it was told to keep them.
+
+How to fix
+    Leave assistant_model out, or take a release in which this check passes.
+
+Known limits
+    Tokens are compared, not logits: some releases return overlapping blocks of logits. With real weights it needs a
+    second copy of them, and runs only if the route is declared. The drafter has the model's own tokenizer.
+
+References
+    transformers issue 46629 (5.0.0, 5.12.0-5.13.1: ValueError out of crop() past the window) and pull request 48280
+    (5.15-5.17: keys and mask disagree from the second drafted token on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from gemma_doctor.check import check
+from gemma_doctor.evidence import RouteRun
+from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.parity import parity
+
+
+@check()
+def assisted_parity(route: Annotated[RouteRun, "assisted"]) -> Iterator[Finding | Examined]:
+    """Assisted decoding chooses the tokens that the reference route would choose."""
+    yield from parity(route, "leave assistant_model out, or use another transformers release")

@@ -1,0 +1,37 @@
+"""Cached generation in float16 gives the logits of one forward, to within its own rounding.
+
+What it proves
+    A copy of the model with its weights in float16 generates with the default cache (prompts below the window that
+    cross it, of W-1, W and W+1 tokens, and one beyond). Its logits lie no farther from the float32 reference than
+    four times what one plain forward of the same copy does; none is NaN or infinite.
+
+Why it matters
+    float16 ends at 65,504: activations that bfloat16 holds become infinite, and the next norm makes NaN of them.
+
+How to fix
+    If the logits are not finite: use bfloat16 or float32. Else read the causes above it.
+
+Known limits
+    Of a skeleton the weights are random: activations of the real size are not reached. A mixture of experts is left
+    out: rounding lets tokens choose other experts. Parameters and persistent buffers are converted, as
+    from_pretrained(dtype=...) does; `.to()` would round the frequencies as well.
+
+References
+    transformers issue 36822 (Gemma 3 in float16: NaN, or nothing but pads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from gemma_doctor.check import check
+from gemma_doctor.evidence import RouteRun
+from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.parity import parity
+
+
+@check()
+def float16_parity(route: Annotated[RouteRun, "float16"]) -> Iterator[Finding | Examined]:
+    """Cached generation in float16 gives the logits of one forward, to within its own rounding."""
+    yield from parity(route, "use float32, or another half precision")

@@ -1,0 +1,36 @@
+"""A DynamicCache built by hand gives the logits of one forward.
+
+What it proves
+    DynamicCache(), and DynamicCache(config=...) where the release takes a config, in a hand-written loop (prompts
+    below the window that cross it, of W-1, W and W+1 tokens, and one beyond) and in generate() across the window's
+    edge, agree with the reference route.
+
+Why it matters
+    Documentation and tutorials show both. Without a config it keeps every key, and only the mask makes the window;
+    with one its sliding layers drop keys, and the mask must shrink with them.
+
+How to fix
+    Use the other constructor, or leave the cache to generate().
+
+Known limits
+    No padding; one text through generate().
+
+References
+    transformers documentation, page 'Cache strategies'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from gemma_doctor.check import check
+from gemma_doctor.evidence import RouteRun
+from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.parity import parity
+
+
+@check()
+def own_cache_parity(route: Annotated[RouteRun, "own-cache"]) -> Iterator[Finding | Examined]:
+    """A DynamicCache built by hand gives the logits of one forward."""
+    yield from parity(route, "leave the cache to generate(), or build it the other way")

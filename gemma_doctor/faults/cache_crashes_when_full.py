@@ -1,0 +1,26 @@
+"""A cache layer that is full has no place for the next key (transformers issues 31781 and 35711)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gemma_doctor import compat
+from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.model_facts import text_decoder
+from gemma_doctor.faults import fault, no_window
+from gemma_doctor.loading import Patient
+
+
+@fault("long-generate", why_not=lambda patient: no_window(patient) or compat.why_no_cache_layers())
+def cache_crashes_when_full(patient: Patient) -> Iterator[None]:
+    """Let one layer of a cache be of another shape from the step on that passes the window."""
+
+    def spoil(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        window = compat.window(compat.text_config(decoder)) or 0
+        for value in (*args, *kwargs.values()):
+            if compat.is_cache(value) and int(value.get_seq_length()) >= window:
+                compat.spoil_keys(value)
+
+    with hooked([text_decoder(model) for model in patient.models], spoil):
+        yield

@@ -1,0 +1,160 @@
+"""What a parity check says of its route: the same for all routes, so that each check is thin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from gemma_doctor.check import CouldNotLook, NotApplicable
+from gemma_doctor.evidence import CHOICES, SCORE, RouteCase, RouteRun
+from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
+from gemma_doctor.oracle import FINDING_FLOORS
+
+WHAT = {CHOICES: "tokens", SCORE: "continuations"}
+
+
+def parity(route: RouteRun, do: str) -> Iterator[Finding | Examined]:
+    """The route gives the logits of the reference route, crashes nowhere, and is not refused.
+
+    Args:
+        route: what was run.
+        do: what to do about a difference.
+
+    Raises:
+        CouldNotLook: nothing could be compared.
+        NotApplicable: the library refuses this way of computing.
+    """
+    severity = Severity.ERROR if route.declared else Severity.WARNING
+    compared = [case for case in route.cases if case.crash is None]
+    yield from _refusals(route)
+    yield from _crashes(route, severity)
+    wrong = [case for case in compared if not case.finite or case.beyond(FINDING_FLOORS).any()]
+    if wrong:
+        yield _difference(route, wrong, len(compared), severity, do)
+    if compared:
+        yield Examined(sum(len(case.positions) for case in compared), _sentence(compared, route), route.route)
+    elif any(_crashed(case) for case in route.cases):
+        raise CouldNotLook("nothing could be compared: it crashed each time")
+    else:
+        raise NotApplicable("the library refuses it")
+
+
+def _sentence(cases: Sequence[RouteCase], route: RouteRun) -> str:
+    """ "27 positions of 5 texts, worst 0.4 noise floors"."""
+    positions = sum(len(case.positions) for case in cases)
+    floors = max((case.worst / case.floor for case in cases if case.floor and case.finite), default=0.0)
+    what = WHAT.get(cases[0].compared, "positions")
+    said = f"{positions} {what} of {counted(len(cases), 'text')}, worst {floors:.2g} noise floors"
+    return "; ".join([said, *route.notes, *(["on a skeleton of this model"] if route.stand_in else [])])
+
+
+def _crashed(case: RouteCase) -> bool:
+    return case.crash is not None and not case.crash.refused
+
+
+def _conditions(route: RouteRun) -> str:
+    seen = "; seen on a skeleton of this model" if route.stand_in else ""
+    return "" if route.declared else f" ({route.condition}{seen})"
+
+
+def _where(route: RouteRun, cases: Sequence[RouteCase], boundary: str) -> Location:
+    passes = tuple(dict.fromkeys(case.pass_name for case in cases if case.pass_name))
+    return Location(passes=passes, boundary=boundary, route=route.route)
+
+
+# --- what ended ------------------------------------------------------------------------------------------------------
+
+
+def _refusals(route: RouteRun) -> Iterator[Finding]:
+    refused = [case for case in route.cases if case.crash is not None and case.crash.refused]
+    if refused:
+        crash = refused[0].crash
+        assert crash is not None
+        yield Finding(
+            title=f"the library refuses: {route.title}",
+            severity=Severity.NOTE,
+            where=_where(route, refused, refused[0].name),
+            observed=f"{crash.kind}: {crash.message}",
+            expected="it runs, or says why not: it says",
+            do=f"matters only {route.condition}; another transformers release may offer it",
+        )
+
+
+def _crashes(route: RouteRun, severity: Severity) -> Iterator[Finding]:
+    """Crashes of recorded passes are long-generate's business."""
+    crashed = [case for case in route.cases if _crashed(case) and not case.pass_name]
+    if not crashed:
+        return
+    first = crashed[0]
+    assert first.crash is not None
+    layer = "outside of any layer" if first.crash.layer is None else f"layer {first.crash.layer}"
+    length = f"{_length(first.crash.total, first)}, " if first.crash.total else ""
+    yield Finding(
+        title=f"{route.title}: {first.crash.kind}{_conditions(route)}",
+        severity=severity,
+        where=_where(route, crashed, f"{first.name}, {length}{layer}"),
+        observed=f"{first.crash.kind}: {first.crash.message}",
+        expected="no exception",
+        effect=f"{len(crashed)} of {counted(len(route.cases), 'text')} end in it",
+        meanwhile=_meanwhile(route),
+        do="use another transformers release, or do without this way",
+    )
+
+
+def _length(total: int, case: RouteCase) -> str:
+    """ "total length 64 (= W)"."""
+    edge = ""
+    if case.window is not None:
+        edge = " (= W)" if total == case.window else f" (W{total - case.window:+d})"
+    return f"total length {total}{edge}"
+
+
+def _meanwhile(route: RouteRun) -> str:
+    if not route.right:
+        return ""
+    return f"{' and '.join(route.right)} {'is' if len(route.right) == 1 else 'are'} right (measured)"
+
+
+# --- what differs ----------------------------------------------------------------------------------------------------
+
+
+def _difference(route: RouteRun, wrong: Sequence[RouteCase], cases: int, severity: Severity, do: str) -> Finding:
+    case = wrong[0]
+    where = np.flatnonzero(case.beyond(FINDING_FLOORS))
+    token = int(case.positions[where[0]]) if len(where) else int(case.positions[0])
+    boundary = f"{case.name}, first for token {token}, {_length(token, case)}"
+    if case.first_layer is not None:
+        boundary += f"; layer {case.first_layer} is the first to differ"
+        boundary += f", at token {case.first_layer_at}" if case.first_layer_at is not None else ""
+    return Finding(
+        title=f"{route.title}: other {WHAT.get(case.compared, 'logits')} than the reference route{_conditions(route)}",
+        severity=severity,
+        where=_where(route, wrong, boundary),
+        observed=_observed(case),
+        expected=f"at most {FINDING_FLOORS * case.floor:.2g}, {FINDING_FLOORS} noise floors",
+        effect=_effect(wrong, cases),
+        meanwhile=_meanwhile(route),
+        do=do,
+        against="reference",
+    )
+
+
+def _observed(case: RouteCase) -> str:
+    if not case.finite:
+        return "NaN or infinity among the logits"
+    if case.compared == CHOICES:
+        return f"a chosen token lies {case.worst:.3g} below the best one"
+    if case.compared == SCORE:
+        return f"log-probability off by {case.worst:.3g}"
+    return f"logits off by up to {case.worst:.3g}"
+
+
+def _effect(wrong: Sequence[RouteCase], cases: int) -> str:
+    positions = sum(len(case.positions) for case in wrong)
+    flips = [(case, int(case.positions[at])) for case in wrong for at in np.flatnonzero(case.flips)]
+    worst = max(wrong, key=lambda case: case.worst if case.finite else np.inf)
+    said = f"off by {worst.worst:.3g} (noise {worst.floor:.2g})" if worst.finite else "not finite"
+    said += f"; {len(flips)} of {positions} top tokens change"
+    said += f", the first at {flips[0][1]} in {flips[0][0].name}" if flips else ""
+    return f"{said}; {len(wrong)} of {counted(cases, 'text')}"

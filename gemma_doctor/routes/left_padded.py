@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gemma_doctor.routes import route
+
+if TYPE_CHECKING:
+    from gemma_doctor.capture.attempt import Attempt
+    from gemma_doctor.capture.lab import Lab
+
+
+@route("if you run left-padded batches", depth="quick")
+def left_padded(lab: Lab) -> Iterator[Attempt]:
+    """Rows of a left-padded batch."""
+    if lab.patient.padding_side == "left":
+        yield from lab.recorded("padded batch")
+    else:
+        yield from lab.generate_batch("batch", lab.passes.batch.rows, new=lab.STEPS)
+    yield from lab.forward_batch("forward with position_ids", lab.passes.batch.rows, "left", positions=True)

@@ -1,0 +1,46 @@
+"""Causes and consequences: which finding follows from which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gemma_doctor import routes
+from gemma_doctor.check import GROUPS, Check
+from gemma_doctor.finding import CheckResult, Finding, Severity
+
+
+def triage(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[CheckResult, ...]:
+    """Say of each finding which other it follows from.
+
+    The reading path is a chain. An error explains another one when its gate stands earlier and its place covers the
+    other's (see `Location.can_explain`); the earliest such error is the cause.
+
+    What routes measure are logits: they stand behind all that decides them. Plain generation and plain forwards stand
+    before the routes that are built on them, and whatever is wrong in any pass may be wrong on those.
+    """
+    gates = {one.id: one.gate for one in checks}
+
+    def gate(finding: Finding) -> tuple[int, int]:
+        if finding.where.route:
+            return GROUPS.index("numerics"), 2 if finding.where.route in routes.PLAIN else 3
+        # what another group's check only saw there stands after that group's own checks
+        return (GROUPS.index(finding.gate), 2) if finding.gate else gates[finding.check]
+
+    errors = [item for one in results for item in one.findings if item.severity is Severity.ERROR]
+    errors.sort(key=gate)
+
+    def explained(finding: Finding) -> Finding:
+        route, placed = finding.where.route, finding.where.passes or finding.where.route
+        if finding.standing or not placed or finding.severity < (Severity.WARNING if route else Severity.ERROR):
+            return finding
+        built_on = route not in ("", *routes.PLAIN)
+        where = replace(finding.where, passes=()) if built_on else finding.where
+        for cause in errors:
+            earlier = gate(cause) < gate(finding) and cause.check != finding.check
+            stands_on_it = built_on and cause.where.route in routes.PLAIN
+            if earlier and (stands_on_it or cause.where.can_explain(where)):
+                return replace(finding, follows_from=cause.check)
+        return finding
+
+    return tuple(replace(one, findings=tuple(explained(item) for item in one.findings)) for one in results)
