@@ -250,7 +250,7 @@ def concerning(
         has_it = named and right_model and affects(one, release or "")
         if has_it and all(NEEDS[need](published, facts) for need in one.needs):
             concerns.append(Concern(one, not one.routes or bool(taken & {*one.routes}), tuple(_unmet(one, setting))))
-    return Advisories(release or "", len(listed), tuple(concerns))
+    return Advisories(release or "", len(listed), tuple(concerns), in_use)
 
 
 def _unmet(advisory: Advisory, setting: Mapping[str, str]) -> Iterator[str]:

@@ -10,14 +10,15 @@ from gemma_doctor import __version__, registry, routes
 from gemma_doctor.advisories import concerning
 from gemma_doctor.check import Check
 from gemma_doctor.errors import DoctorError
-from gemma_doctor.examine import PublishedOnly, examine
+from gemma_doctor.evidence import Advisories
+from gemma_doctor.examine import PublishedOnly, Source, examine
 from gemma_doctor.facts import report_facts, version_of
-from gemma_doctor.finding import Outcome, Report
+from gemma_doctor.finding import CheckResult, Outcome, Report
 from gemma_doctor.recognition import recognised
 from gemma_doctor.settings import Progress, Settings
 from gemma_doctor.subject import resolve
 from gemma_doctor.triage import triage
-from gemma_doctor.vote import with_evidence_of_routes
+from gemma_doctor.vote import with_effects, with_sides
 
 
 def diagnose(settings: Settings, progress: Progress) -> Report:
@@ -34,10 +35,12 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
     checks = chosen_checks(settings)
     subject = resolve(settings)
     collector, phases = None, {}
-    in_use = routes.declared(settings.routes, settings.depth)
     if settings.static:
-        advisories = concerning(version_of("transformers"), subject.config, in_use=in_use)
-        results, stopped = examine(checks, PublishedOnly(subject.config, advisories))
+        in_use = routes.declared(settings.routes, settings.depth)
+        source: Source = PublishedOnly(
+            subject.config, concerning(version_of("transformers"), subject.config, in_use=in_use)
+        )
+        results, stopped = examine(checks, source)
     else:
         from gemma_doctor.capture.collector import Collector  # imports torch
         from gemma_doctor.loading import admit
@@ -45,16 +48,14 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
         loading = time.perf_counter()
         patient = admit(subject, settings, progress)
         subject = patient.subject
-        collector = Collector(patient, settings, progress)
+        source = collector = Collector(patient, settings, progress)
         phases = {"import": loading - started, "load": time.perf_counter() - loading}
-        advisories = collector.advisories
         with patient.threads():
             results, stopped = examine(checks, collector)
-    results = with_evidence_of_routes(triage(results, checks), collector)
     report = Report(
         version=__version__,
         remarks=subject.remarks,
-        results=recognised(results, checks, advisories, in_use),
+        results=conclude(results, checks, source),
         fail_on=settings.fail_on,
         exit_code=0,
         interrupted=isinstance(stopped, KeyboardInterrupt),
@@ -63,6 +64,12 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
     phases |= report.timing.get("phases", {})
     timing = {**report.timing, "total": time.perf_counter() - started, "phases": phases}
     return replace(report, exit_code=exit_code(report, settings, checks, stopped), timing=timing)
+
+
+def conclude(results: Sequence[CheckResult], checks: Sequence[Check], source: Source) -> tuple[CheckResult, ...]:
+    """Say what follows from what, which side is wrong where two differ, and which public fault it is."""
+    results = with_effects(with_sides(triage(results, checks), source))
+    return recognised(results, checks, source.get(Advisories))
 
 
 def chosen_checks(settings: Settings) -> tuple[Check, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gemma_doctor.check import Check, CouldNotLook, NotApplicable, judge
 from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
-from gemma_doctor.evidence import Advisories, Config
+from gemma_doctor.evidence import Advisories, Config, ModelFacts, Trace
 from gemma_doctor.finding import CheckResult, Outcome
 
 
@@ -20,6 +20,9 @@ class Source(Protocol):
 
     def close(self, reason: str) -> None:
         """Collect nothing any more."""
+
+    def reference_of(self, route: str) -> tuple[ModelFacts, Trace] | None:
+        """The model whose reference route a route was held against, and what that did; None if it was not run."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,9 @@ class PublishedOnly:
 
     def close(self, reason: str) -> None:
         return
+
+    def reference_of(self, route: str) -> tuple[ModelFacts, Trace] | None:
+        return None
 
 
 def examine(checks: Sequence[Check], source: Source) -> tuple[tuple[CheckResult, ...], BaseException | None]:

@@ -166,15 +166,15 @@ class Finding:
         do: what to do, one line.
         known: a public report of this fault, if one is known.
         meanwhile: what is right in this very run and can be used until the fault is mended; empty if nothing was found.
-        against: route that it was compared with, "reference" or empty.
-        wrong_side: which of the two is wrong, in words (filled in by triage.py).
+        against_reference: two routes differ, and the other one is the reference route.
+        wrong_side: which of the two is wrong, in words (filled in by vote.py).
         strip: expected and observed keys, when keys are what differs.
         cells: the same as a picture, queries x keys.
         figure: path of the file into which `cells` were drawn, empty if they were not (filled in by the command line).
         standing: the fault stands in a setting, not in what ran (right padding, say): it never follows from another.
             A finding that is bound to no pass is standing in any case.
         gate: the group of the reading path after whose own checks it stands, when that is not the check's own place.
-        check: id of the check that made it (filled in by triage.py).
+        check: id of the check that made it (filled in by check.py).
         follows_from: id of the check whose finding explains this one, else empty (filled in by triage.py).
     """
 
@@ -187,7 +187,7 @@ class Finding:
     effect: str = ""
     known: str = ""
     meanwhile: str = ""
-    against: str = ""
+    against_reference: bool = False
     wrong_side: str = ""
     strip: Strip | None = None
     cells: Cells | None = None

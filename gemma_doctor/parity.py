@@ -11,7 +11,19 @@ from gemma_doctor.evidence import CHOICES, SCORE, RouteCase, RouteRun
 from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 from gemma_doctor.oracle import FINDING_FLOORS
 
-WHAT = {CHOICES: "tokens", SCORE: "continuations"}
+WHAT = {CHOICES: "token", SCORE: "continuation"}
+
+
+def is_wrong(case: RouteCase) -> bool:
+    """It crashed, or what came out is not what the reference route gives. A refusal is neither wrong nor right."""
+    if case.crash is not None:
+        return not case.crash.refused
+    return not case.finite or bool(case.beyond(FINDING_FLOORS).any())
+
+
+def is_right(case: RouteCase) -> bool:
+    """Something was compared, and it is what the reference route gives."""
+    return case.crash is None and len(case.positions) > 0 and not is_wrong(case)
 
 
 def parity(route: RouteRun, do: str) -> Iterator[Finding | Examined]:
@@ -29,12 +41,12 @@ def parity(route: RouteRun, do: str) -> Iterator[Finding | Examined]:
     compared = [case for case in route.cases if case.crash is None]
     yield from _refusals(route)
     yield from _crashes(route, severity)
-    wrong = [case for case in compared if not case.finite or case.beyond(FINDING_FLOORS).any()]
+    wrong = [case for case in compared if is_wrong(case)]
     if wrong:
         yield _difference(route, wrong, len(compared), severity, do)
     if compared:
         yield Examined(sum(len(case.positions) for case in compared), _sentence(compared, route), route.route)
-    elif any(_crashed(case) for case in route.cases):
+    elif any(map(is_wrong, route.cases)):
         raise CouldNotLook("nothing could be compared: it crashed each time")
     else:
         raise NotApplicable("the library refuses it")
@@ -44,13 +56,9 @@ def _sentence(cases: Sequence[RouteCase], route: RouteRun) -> str:
     """ "27 positions of 5 texts, worst 0.4 noise floors"."""
     positions = sum(len(case.positions) for case in cases)
     floors = max((case.worst / case.floor for case in cases if case.floor and case.finite), default=0.0)
-    what = WHAT.get(cases[0].compared, "positions")
-    said = f"{positions} {what} of {counted(len(cases), 'text')}, worst {floors:.2g} noise floors"
-    return "; ".join([said, *route.notes, *(["on a skeleton of this model"] if route.stand_in else [])])
-
-
-def _crashed(case: RouteCase) -> bool:
-    return case.crash is not None and not case.crash.refused
+    what = counted(positions, WHAT.get(cases[0].compared, "position"))
+    said = f"{what} of {counted(len(cases), 'text')}, worst {floors:.2g} noise floors"
+    return f"{said}; on a skeleton of this model" if route.stand_in else said
 
 
 def _conditions(route: RouteRun) -> str:
@@ -83,7 +91,7 @@ def _refusals(route: RouteRun) -> Iterator[Finding]:
 
 def _crashes(route: RouteRun, severity: Severity) -> Iterator[Finding]:
     """Crashes of recorded passes are long-generate's business."""
-    crashed = [case for case in route.cases if _crashed(case) and not case.pass_name]
+    crashed = [case for case in route.cases if case.crash is not None and is_wrong(case) and not case.pass_name]
     if not crashed:
         return
     first = crashed[0]
@@ -121,14 +129,16 @@ def _meanwhile(route: RouteRun) -> str:
 
 def _difference(route: RouteRun, wrong: Sequence[RouteCase], cases: int, severity: Severity, do: str) -> Finding:
     case = wrong[0]
+    boundary = case.name
     where = np.flatnonzero(case.beyond(FINDING_FLOORS))
-    token = int(case.positions[where[0]]) if len(where) else int(case.positions[0])
-    boundary = f"{case.name}, first for token {token}, {_length(token, case)}"
+    if len(where) and case.compared != SCORE:
+        token = int(case.positions[where[0]])
+        boundary += f", first for token {token}, {_length(token, case)}"
     if case.first_layer is not None:
         boundary += f"; layer {case.first_layer} is the first to differ"
         boundary += f", at token {case.first_layer_at}" if case.first_layer_at is not None else ""
     return Finding(
-        title=f"{route.title}: other {WHAT.get(case.compared, 'logits')} than the reference route{_conditions(route)}",
+        title=f"{route.title}: other {WHAT.get(case.compared, 'logit')}s than the reference route{_conditions(route)}",
         severity=severity,
         where=_where(route, wrong, boundary),
         observed=_observed(case),
@@ -136,7 +146,7 @@ def _difference(route: RouteRun, wrong: Sequence[RouteCase], cases: int, severit
         effect=_effect(wrong, cases),
         meanwhile=_meanwhile(route),
         do=do,
-        against="reference",
+        against_reference=True,
     )
 
 
@@ -155,6 +165,7 @@ def _effect(wrong: Sequence[RouteCase], cases: int) -> str:
     flips = [(case, int(case.positions[at])) for case in wrong for at in np.flatnonzero(case.flips)]
     worst = max(wrong, key=lambda case: case.worst if case.finite else np.inf)
     said = f"off by {worst.worst:.3g} (noise {worst.floor:.2g})" if worst.finite else "not finite"
-    said += f"; {len(flips)} of {positions} top tokens change"
-    said += f", the first at {flips[0][1]} in {flips[0][0].name}" if flips else ""
+    if worst.finite and worst.compared != SCORE:
+        said += f"; {len(flips)} of {positions} top tokens change"
+        said += f", the first at {flips[0][1]} in {flips[0][0].name}" if flips else ""
     return f"{said}; {len(wrong)} of {counted(cases, 'text')}"

@@ -14,7 +14,7 @@ CHECK = "known-release"
 
 
 def recognised(
-    results: Sequence[CheckResult], checks: Sequence[Check], advisories: Advisories, declared: frozenset[str]
+    results: Sequence[CheckResult], checks: Sequence[Check], advisories: Advisories
 ) -> tuple[CheckResult, ...]:
     """Name public faults where findings of this run show them, and say of known-release's own what became of them.
 
@@ -26,8 +26,8 @@ def recognised(
         results: after triage.
         checks: that ran.
         advisories: what concerns the subject.
-        declared: ids of the routes in use.
     """
+    declared = advisories.declared
     shown = {
         one.advisory.reference: [item for item in _findings(results) if fits(one.advisory, item)]
         for one in advisories.concerns

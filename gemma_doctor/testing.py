@@ -274,7 +274,6 @@ def route_case(*deviations: float, floor: float = 1e-4, **changes: Any) -> Route
         "name": "prompt W-1",
         "compared": LOGITS,
         "window": 8,
-        "pads": 0,
         "positions": frozen(np.arange(7, 7 + len(deviations))),
         "deviation": frozen(np.array(deviations, dtype=np.float64)),
         "flips": frozen(np.zeros(len(deviations), dtype=bool)),

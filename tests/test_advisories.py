@@ -271,7 +271,7 @@ def after(
     """Results by check, after recognition; known-release's comes first."""
     concern = Concern(one, bool({*one.routes} & declared), elsewhere)
     known = run_check(known_release, advisories=listed(concern))
-    return {one.check: one for one in recognised((known, *others), CHECKS, listed(concern), declared)}
+    return {one.check: one for one in recognised((known, *others), CHECKS, replace(listed(concern), declared=declared))}
 
 
 def test_a_cause_that_shows_it_is_named_and_known_release_follows() -> None:
@@ -345,7 +345,7 @@ def test_two_public_faults_are_two_causes() -> None:
     cause = seen("past-key-length", Severity.ERROR, "lacks 0")
     for observed, expected in (("V", ""), ("other", "past-key-length")):
         other = seen("crop-parity", Severity.ERROR, observed, "crop", follows_from="past-key-length")
-        assert recognised((cause, other), CHECKS, both, QUICK)[1].findings[0].follows_from == expected
+        assert recognised((cause, other), CHECKS, replace(both, declared=QUICK))[1].findings[0].follows_from == expected
 
 
 # --- patterns against real findings ----------------------------------------------------------------------------------
@@ -356,7 +356,6 @@ def route_case(**changes: Any) -> RouteCase:
         "name": "prompt W-8",
         "compared": LOGITS,
         "window": 64,
-        "pads": 0,
         "positions": frozen(np.arange(56, 60)),
         "deviation": frozen(np.array([1.0, 1.0, 1.0, 1.0])),
         "flips": frozen(np.zeros(4, dtype=bool)),

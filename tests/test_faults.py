@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gemma_doctor.capture.collector import Collector
-from gemma_doctor.diagnose import chosen_checks
+from gemma_doctor.diagnose import chosen_checks, conclude
 from gemma_doctor.examine import examine
 from gemma_doctor.faults import Fault, all_faults
 from gemma_doctor.finding import CheckResult, Outcome, Severity
@@ -16,7 +16,6 @@ from gemma_doctor.loading import Patient
 from gemma_doctor.registry import built_in
 from gemma_doctor.routes import all_routes, included
 from gemma_doctor.settings import Settings
-from gemma_doctor.triage import triage
 
 PatientOf = Callable[..., Patient]
 # (preset, attention implementation): Gemma 2 has eager only in the newest release
@@ -55,8 +54,9 @@ def settings_for(fault: Fault | None) -> Settings:
 
 def results_of(patient: Patient, settings: Settings) -> tuple[CheckResult, ...]:
     checks = chosen_checks(settings)
-    results, _ = examine(checks, Collector(patient, settings, lambda line: None))
-    return triage(results, checks)
+    collector = Collector(patient, settings, lambda line: None)
+    results, _ = examine(checks, collector)
+    return conclude(results, checks, collector)
 
 
 def causes(results: tuple[CheckResult, ...]) -> set[tuple[str, Severity]]:

@@ -13,22 +13,22 @@ from gemma_doctor import compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.hooks import hooked
 from gemma_doctor.capture.model_facts import attention_modules
-from gemma_doctor.diagnose import chosen_checks, diagnose
+from gemma_doctor.diagnose import chosen_checks, conclude, diagnose
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.examine import examine
 from gemma_doctor.faults import attention_of
 from gemma_doctor.finding import CheckResult, Outcome, Report, Severity
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Settings
-from gemma_doctor.triage import triage
 
 SETTINGS = Settings(weights="skeleton")
 
 
 def results_of(patient: Patient) -> dict[str, CheckResult]:
     checks = chosen_checks(SETTINGS)
-    results, _ = examine(checks, Collector(patient, SETTINGS, lambda line: None))
-    return {one.check: one for one in triage(results, checks)}
+    collector = Collector(patient, SETTINGS, lambda line: None)
+    results, _ = examine(checks, collector)
+    return {one.check: one for one in conclude(results, checks, collector)}
 
 
 def report_with(**overrides: Any) -> Report:

@@ -41,9 +41,9 @@ def test_a_difference_needs_more_than_four_floors(floors: float, outcome: str) -
 
 
 def test_what_was_compared_is_said() -> None:
-    examined = judged(route_run(route_case(0.0, FLOOR), route_case(2 * FLOOR), notes=("one row",))).examined
+    examined = judged(route_run(route_case(0.0, FLOOR), route_case(2 * FLOOR))).examined
     assert examined is not None
-    assert (examined.count, examined.sentence) == (3, "3 positions of 2 texts, worst 2 noise floors; one row")
+    assert (examined.count, examined.sentence) == (3, "3 positions of 2 texts, worst 2 noise floors")
 
 
 def test_a_difference_is_placed_and_measured() -> None:
@@ -60,7 +60,7 @@ def test_a_difference_is_placed_and_measured() -> None:
     assert finding.effect == (
         "off by 2 (noise 0.0001); 1 of 3 top tokens change, the first at 8 in prompt W-1; 1 of 2 texts"
     )
-    assert finding.against == "reference"
+    assert finding.against_reference
 
 
 def test_a_model_without_a_window_has_no_edge_to_name() -> None:

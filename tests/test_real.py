@@ -9,14 +9,13 @@ import torch
 
 from gemma_doctor import compat, demo
 from gemma_doctor.capture.collector import Collector
-from gemma_doctor.diagnose import chosen_checks, diagnose
+from gemma_doctor.diagnose import chosen_checks, conclude, diagnose
 from gemma_doctor.examine import examine
 from gemma_doctor.faults import Fault, all_faults
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.loading import Patient, admit
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
-from gemma_doctor.triage import triage
 
 # Some of each gate of the reading path; test_faults puts all of them into skeletons.
 FAULTS = (
@@ -64,11 +63,13 @@ def test_the_real_model_is_healthy() -> None:
 @pytest.mark.parametrize("fault", [all_faults()[name] for name in FAULTS], ids=FAULTS)
 def test_each_fault_is_the_only_cause_on_the_real_model(patient: Patient, fault: Fault) -> None:
     assert fault.why_not(patient) == ""
-    settings = Settings(weights="real", margin=24)
+    settings = Settings(weights="real", margin=24, depth="quick")
     checks = chosen_checks(settings)
     with fault.inject(patient):
-        results, _ = examine(checks, Collector(patient, settings, lambda line: None))
-    findings = [one for result in triage(results, checks) for one in result.findings if one.severity > Severity.NOTE]
+        collector = Collector(patient, settings, lambda line: None)
+        results, _ = examine(checks, collector)
+    concluded = conclude(results, checks, collector)
+    findings = [one for result in concluded for one in result.findings if one.severity > Severity.NOTE]
     assert {(one.check, one.severity) for one in findings if not one.follows_from} == {
         (fault.caught_by, fault.severity)
     }

@@ -4,8 +4,8 @@ What it proves
     The list of public faults that is shipped with gemma-doctor (`gemma-doctor advisories`) has no entry for the
     installed release, this family, the backend and dtype in use, and a route in use (`--routes`). An entry that is met
     is a warning, one that would be met on another route or with another setting is a note. Where this run shows the
-    fault itself, it is an error, and follows from the finding that shows it; where this run looked at that very way
-    and it came out right, it is only a note: measurement beats a list.
+    fault itself, it is an error (a warning on a route that is not in use), and follows from the finding that shows it;
+    where this run looked at that very way and it came out right, it is only a note: measurement beats a list.
 
 Why it matters
     Nearly all of these faults are silent: the model answers, and answers wrongly past the window. Most of them are

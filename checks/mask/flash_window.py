@@ -9,7 +9,7 @@ Why it matters
     model was trained with. Nothing fails: logits are a little off, and differ between backends.
 
 How to fix
-    Use transformers 4.56.0 or later, or another attn_implementation.
+    Use another attn_implementation, or a release of transformers outside the range that known-release names.
 
 Known limits
     The kernel itself is not run: flash-attention-parity does, where there is one.
@@ -31,14 +31,13 @@ from gemma_doctor.finding import Examined, Finding, Severity
 @check()
 def flash_window(flash: FlashWindow) -> Iterator[Finding | Examined]:
     """Flash attention is told a window that shows as many tokens as the model's own."""
-    in_use = flash.backend.startswith("flash_attention")
     if flash.shown != flash.window:
         yield Finding(
             title="flash attention shows another window than the model's"
-            + ("" if in_use else " (if you use flash_attention_2)"),
-            severity=Severity.ERROR if in_use else Severity.WARNING,
+            + ("" if flash.in_use else " (if you use flash_attention_2)"),
+            severity=Severity.ERROR if flash.in_use else Severity.WARNING,
             observed=f"{flash.shown} tokens, the query itself included",
             expected=f"{flash.window} tokens: a window argument of {flash.window - 1}",
-            do="pip install 'transformers>=4.56.0', or use attn_implementation='sdpa' or 'eager'",
+            do="use attn_implementation='sdpa' or 'eager', or another transformers release",
         )
     yield Examined(1, f"window argument {flash.shown - 1} for W = {flash.window:,}")

@@ -17,7 +17,17 @@ from gemma_doctor.capture import device, flash, kernels, model_facts
 from gemma_doctor.capture.passes import STEPS, Passes
 from gemma_doctor.capture.routes import NOT_CAUSAL, Routes
 from gemma_doctor.check import CouldNotLook, NotApplicable
-from gemma_doctor.evidence import Generation, PaddedBatch, RouteRun, TokenizerFacts, Trace, frozen
+from gemma_doctor.evidence import (
+    Generation,
+    LayerRotation,
+    ModelFacts,
+    PaddedBatch,
+    Pass,
+    RouteRun,
+    TokenizerFacts,
+    Trace,
+    frozen,
+)
 from gemma_doctor.facts import version_of
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import FLIP_FLOORS
@@ -57,7 +67,9 @@ class Collector:
             Generation: lambda: self.generation,
             evidence.KernelProfile: lambda: self.kernel_profile,
             evidence.DeviceMemory: lambda: device.device_memory(patient),
-            evidence.FlashWindow: lambda: flash.flash_window(patient, self.facts.causal),
+            evidence.FlashWindow: lambda: flash.flash_window(
+                patient, self.facts.causal, "flash-attention" in self.routes.declared
+            ),
             evidence.Advisories: lambda: self.advisories,
         }
 
@@ -144,24 +156,18 @@ class Collector:
             self.passes.run_all()
         elif not self.passes.done:
             raise CouldNotLook(self._closed)
-        return Trace(
-            passes=tuple(self.passes.done.values()),
-            rotations=tuple(rotation for _, rotation in sorted(self.passes.rotations.items())),
-            device=self.patient.device,
-            layer_kinds={layer.index: layer.kind for layer in self.facts.layers},
-            shares_kv_with={
-                layer.index: layer.shares_kv_with for layer in self.facts.layers if layer.shares_kv_with is not None
-            },
-            causal=self.facts.causal,
-            unreadable=self.passes.unreadable,
-        )
+        passes = tuple(self.passes.done.values())
+        return _trace(self.facts, self.patient.device, passes, self.passes.rotations, self.passes.unreadable)
 
     def _route(self, name: str) -> RouteRun:
         if self._closed:
             raise CouldNotLook(self._closed)
-        routes = self.routes if name in self.routes.declared else self._unused_routes
+        routes = self._routes_with(name)
         with routes.threads():
             return routes.run(name)
+
+    def _routes_with(self, name: str) -> Routes:
+        return self.routes if name in self.routes.declared else self._unused_routes
 
     @cached_property
     def _unused_routes(self) -> Routes:
@@ -174,18 +180,13 @@ class Collector:
         passes = Passes(other, model_facts.model_facts(other), settings, lambda line: None)
         return Routes(other, passes, settings, stand_in=True)
 
-    @property
-    def reference_trace(self) -> Trace | None:
-        """What the reference route did, as far as it was run: it is under test too."""
-        if self.passes.references.first is None:
+    def reference_of(self, route: str) -> tuple[ModelFacts, Trace] | None:
+        """The model whose reference route a route was held against, and what that did; None if it was not run."""
+        passes = self._routes_with(route).passes
+        if passes.references.first is None:
             return None
-        one, rotations = self.passes.references.first
-        return replace(
-            self.trace,
-            passes=(one,),
-            rotations=tuple(rotation for _, rotation in sorted(rotations.items())),
-            unreadable="",
-        )
+        one, rotations = passes.references.first
+        return passes.facts, _trace(passes.facts, passes.patient.device, (one,), rotations)
 
     def _announce(self) -> None:
         """Say what will be run and roughly how long it takes."""
@@ -286,3 +287,19 @@ class Collector:
     def _bad_weight(self) -> str:
         parameters = self.patient.reduced.named_parameters()
         return next((name for name, weight in parameters if not weight.isfinite().all()), "")
+
+
+def _trace(
+    facts: ModelFacts, device: str, passes: tuple[Pass, ...], rotations: dict[int, LayerRotation], unreadable: str = ""
+) -> Trace:
+    return Trace(
+        passes=passes,
+        rotations=tuple(rotation for _, rotation in sorted(rotations.items())),
+        device=device,
+        layer_kinds={layer.index: layer.kind for layer in facts.layers},
+        shares_kv_with={
+            layer.index: layer.shares_kv_with for layer in facts.layers if layer.shares_kv_with is not None
+        },
+        causal=facts.causal,
+        unreadable=unreadable,
+    )

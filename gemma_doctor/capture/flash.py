@@ -8,8 +8,13 @@ from gemma_doctor.evidence import FlashWindow
 from gemma_doctor.loading import Patient
 
 
-def flash_window(patient: Patient, causal: bool) -> FlashWindow:
+def flash_window(patient: Patient, causal: bool, declared: bool) -> FlashWindow:
     """The window that flash attention would be handed for the model's own.
+
+    Args:
+        patient: who is examined.
+        causal: it generates.
+        declared: flash attention is a route in use.
 
     Raises:
         NotApplicable: the model has no window, or the library no flash attention for it.
@@ -23,4 +28,4 @@ def flash_window(patient: Patient, causal: bool) -> FlashWindow:
         shown = compat.flash_window(patient.window)
     except LookupError as error:
         raise CouldNotLook(str(error)) from error
-    return FlashWindow(patient.window, shown, patient.backend)
+    return FlashWindow(patient.window, shown, declared or patient.backend.startswith("flash_attention"))

@@ -20,7 +20,7 @@ from gemma_doctor.capture.passes import BEFORE_EDGE, STEPS, Passes
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.capture.tokens import padded
 from gemma_doctor.check import CouldNotLook, NotApplicable
-from gemma_doctor.errors import in_one_line, is_ours
+from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import LOGITS, Crash
 from gemma_doctor.loading import Patient
 
@@ -35,17 +35,17 @@ class Lab:
     Args:
         patient: who is examined.
         passes: what is run with the recorder on; routes in everyone's use are read off there.
-        thorough: run all texts; else only the one that crosses the window from below.
-        declared: the route is in use.
+        thorough: run all texts, and what takes a second copy of the weights; else only the text that crosses the
+            window from below.
         again: run recorded passes once more, without recording: something about them is to be found out.
         watching: makes a context in which every run takes place.
+        backend: attention implementation, None for the subject's.
 
     Attributes:
         patient, passes: as given.
         model: the one that routes run on.
         edge: total length at which the window is full; of a model without one, where such a length might be.
-        thorough, declared: as given.
-        notes: what else a reader should know; routes append to it.
+        thorough: as given.
     """
 
     STEPS = STEPS
@@ -56,16 +56,15 @@ class Lab:
         passes: Passes,
         *,
         thorough: bool,
-        declared: bool = False,
         again: bool = False,
         watching: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        backend: str | None = None,
     ) -> None:
         self.patient, self.passes = patient, passes
         self.model, self.edge = patient.reduced, passes.edge
-        self.thorough, self.declared = thorough, declared
-        self.notes: list[str] = []
+        self.thorough = thorough
         self._again, self._watching = again, watching
-        self._backend = compat.attention_backend(self.model)
+        self._backend = backend or patient.backend
 
     # --- texts -------------------------------------------------------------------------------------------------------
 
@@ -193,8 +192,9 @@ class Lab:
                 while loop.seen < len(text.ids):
                     found += loop.forward(text.ids[loop.seen : loop.seen + 1], 1, step)
         except Exception as error:
-            if type(error).__module__.startswith("torch._dynamo") or is_ours(error):
+            if type(error).__module__.startswith("torch._dynamo"):
                 raise NotApplicable(f"it cannot be compiled here: {in_one_line(error)}") from error
+            runs.only_the_subjects(error)
             crash = Crash(type(error).__name__, in_one_line(error), len(found), loop.seen + 1, layer=None)
         return Attempt(
             name=named(text.name, way),
@@ -339,7 +339,7 @@ class Lab:
         return other
 
     def _copy_allowed(self) -> None:
-        if self.patient.subject.weights == "real" and not (self.declared or self.thorough):
+        if self.patient.subject.weights == "real" and not self.thorough:
             raise NotApplicable("takes a second copy of the weights: --routes names it, or --depth deep")
 
     @cached_property

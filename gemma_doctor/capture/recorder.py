@@ -102,7 +102,7 @@ class Recorder:
             step=len(self.forwards),
             total=self.start + fed if self._running else self.total,
             layer=self.layer,
-            refused=self._running is None and len(self.forwards) == self._began and _says_no(error),
+            refused=self._running is None and len(self.forwards) == self._began and says_no(error),
             call=self._running.calls[-1] if self._running and self._running.calls else None,
         )
 
@@ -245,7 +245,7 @@ class Recorder:
         return np.concatenate([known, later], axis=1)
 
 
-def _says_no(error: BaseException) -> bool:
+def says_no(error: BaseException) -> bool:
     """It was raised on purpose, to say what is not offered; not by an expression that did not expect its values."""
     if not isinstance(error, (ValueError, TypeError, NotImplementedError)) or error.__traceback__ is None:
         return False

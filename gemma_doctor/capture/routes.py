@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -16,12 +16,15 @@ from gemma_doctor.capture.attempt import Attempt, Text
 from gemma_doctor.capture.hidden import HiddenStates
 from gemma_doctor.capture.lab import EXPERTS, Lab
 from gemma_doctor.capture.passes import Passes
+from gemma_doctor.capture.recorder import says_no
 from gemma_doctor.capture.reference import FLOOR_EPS
+from gemma_doctor.capture.runs import only_the_subjects
 from gemma_doctor.check import CouldNotLook, NotApplicable
-from gemma_doctor.errors import in_one_line, is_ours
+from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import CHOICES, LOGITS, SCORE, Crash, RouteCase, RouteRun, frozen
 from gemma_doctor.loading import Patient
-from gemma_doctor.oracle import FINDING_FLOORS, FLIP_FLOORS
+from gemma_doctor.oracle import EPSILON, FINDING_FLOORS, FLIP_FLOORS
+from gemma_doctor.parity import is_right, is_wrong
 from gemma_doctor.routes import Route, all_routes, declared, included
 from gemma_doctor.settings import Settings
 
@@ -36,11 +39,13 @@ class Routes:
         stand_in: the patient is a skeleton that stands for a subject with real weights.
 
     Attributes:
+        passes: as given.
         declared: ids of the routes in use.
     """
 
     def __init__(self, patient: Patient, passes: Passes, settings: Settings, stand_in: bool = False) -> None:
-        self._patient, self._passes, self._stand_in = patient, passes, stand_in
+        self._patient, self._stand_in = patient, stand_in
+        self.passes = passes
         self.declared = declared(settings.routes, settings.depth)
         self._thorough = patient.subject.weights == "skeleton" or settings.depth == "deep"
         self._runs: dict[str, RouteRun] = {}
@@ -65,8 +70,7 @@ class Routes:
         blank = RouteCase(
             name=attempt.name,
             compared=attempt.compared,
-            window=self._passes.window,
-            pads=attempt.pads,
+            window=self.passes.window,
             positions=frozen(np.zeros(0, dtype=np.int64)),
             deviation=frozen(np.zeros(0)),
             flips=frozen(np.zeros(0, dtype=bool)),
@@ -77,42 +81,33 @@ class Routes:
         return blank if attempt.crash is not None else self._compared(blank, attempt)
 
     def _run(self, route: Route) -> RouteRun:
-        if route.generates and not self._passes.facts.causal:
+        if route.generates and not self.passes.facts.causal:
             raise NotApplicable(NOT_CAUSAL)
         if self._patient.dtype != "float32" and compat.has_experts(self._patient.model):
             raise NotApplicable(EXPERTS)
-        self._passes.progress(f"route: {route.title}")
+        self.passes.progress(f"route: {route.title}")
         lab = self._lab(route)
         cases: list[RouteCase] = []
         right: tuple[str, ...] = ()
         for index, attempt in enumerate(_attempts(route, lab)):
             case = self.case(attempt)
-            if _is_wrong(case) and not any(_is_wrong(one) for one in cases):
-                case = self._located(route, index, case)
+            if is_wrong(case) and not any(map(is_wrong, cases)):
+                case = self._located(route, index, case, attempt)
                 right = self._right(route, index, attempt)
             cases.append(case)
         if not cases:
             raise NotApplicable("the model has no positions for such texts")
         title, in_use = route.title, route.id in self.declared
-        return RouteRun(route.id, title, route.condition, in_use, tuple(cases), right, tuple(lab.notes), self._stand_in)
+        return RouteRun(route.id, title, route.condition, in_use, tuple(cases), right, self._stand_in)
 
-    def _lab(
-        self, route: Route, again: bool = False, watching: Callable[[], AbstractContextManager[Any]] = nullcontext
-    ) -> Lab:
-        return Lab(
-            self._patient,
-            self._passes,
-            thorough=self._thorough or route.id in self.declared,
-            declared=route.id in self.declared,
-            again=again,
-            watching=watching,
-        )
+    def _lab(self, route: Route, **options: Any) -> Lab:
+        return Lab(self._patient, self.passes, thorough=self._thorough or route.id in self.declared, **options)
 
     # --- against the reference ---------------------------------------------------------------------------------------
 
     def _compared(self, blank: RouteCase, attempt: Attempt) -> RouteCase:
         last = len(attempt.tokens) - attempt.first
-        reference = self._passes.references.over(attempt.tokens[None], last, deployed=attempt.model)
+        reference = self.passes.references.over(attempt.tokens[None], last, deployed=attempt.model)
         floor, expected = reference.floor, reference.logits
         if attempt.compared == LOGITS:
             assert attempt.logits is not None
@@ -147,28 +142,32 @@ class Routes:
 
     # --- what else is to be known of a case that is wrong ------------------------------------------------------------
 
-    def _again(self, route: Route, index: int, watching: Callable[[], AbstractContextManager[Any]]) -> Attempt | None:
-        """The same attempt once more; None if it is not made now."""
+    def _again(self, route: Route, index: int, **options: Any) -> Attempt | None:
+        """The same attempt once more, with further options of its Lab; None if it is not made now."""
         try:
-            return next(islice(_attempts(route, self._lab(route, again=True, watching=watching)), index, None), None)
+            return next(islice(_attempts(route, self._lab(route, again=True, **options)), index, None), None)
         except (NotApplicable, CouldNotLook):
             return None
 
-    def _located(self, route: Route, index: int, case: RouteCase) -> RouteCase:
-        """With the first layer whose hidden states leave those of the reference."""
-        if case.crash is not None or case.compared == SCORE:
+    def _located(self, route: Route, index: int, case: RouteCase, attempt: Attempt) -> RouteCase:
+        """With the first layer whose hidden states leave those of the reference.
+
+        Looked for in float32 alone: in half precision nobody has measured how far healthy states lie apart.
+        """
+        in_float32 = self._patient.dtype == "float32" and attempt.model is None
+        if case.crash is not None or case.compared == SCORE or not in_float32:
             return case
         states = HiddenStates()
-        attempt = self._again(route, index, lambda: states.watching(self._patient.reduced))
-        if attempt is None or attempt.crash is not None or attempt.model is not None or not states.layers:
+        again = self._again(route, index, watching=lambda: states.watching(self._patient.reduced))
+        if again is None or again.crash is not None or not states.layers:
             return case
         exact = HiddenStates()
-        with exact.watching(self._passes.references.exact):
-            self._passes.references.rerun(attempt.tokens[None])
-        pads = attempt.pads if attempt.pad_side == "left" else 0
-        factor = FINDING_FLOORS * FLOOR_EPS * torch.finfo(next(self._patient.reduced.parameters()).dtype).eps
+        with exact.watching(self.passes.references.exact):
+            self.passes.references.rerun(again.tokens[None])
+        pads = again.pads if again.pad_side == "left" else 0
+        factor = FINDING_FLOORS * FLOOR_EPS * EPSILON["float32"]
         for layer in range(len(exact.layers)):
-            ours, theirs = states.row(layer, attempt.row, pads), exact.row(layer, 0, 0)
+            ours, theirs = states.row(layer, again.row, pads), exact.row(layer, 0, 0)
             largest = max((float(one.abs().max()) for one in theirs.values()), default=0.0)
             for token in sorted(ours.keys() & theirs.keys()):
                 if not float((ours[token] - theirs[token]).abs().max()) <= factor * largest:
@@ -181,29 +180,21 @@ class Routes:
 
     def _is_right(self, attempt: Attempt) -> bool:
         try:
-            return not _is_wrong(self.case(attempt))
+            return is_right(self.case(attempt))
         except CouldNotLook:
             return False
 
     def _others(self, route: Route, index: int, attempt: Attempt) -> Iterator[tuple[str, Attempt | None]]:
-        backend = self._patient.backend
-        for name in compat.other_backends(self._patient.reduced, backend):
-            with compat.attention_backend_set(self._patient.reduced, name):
-                yield f"attn_implementation={name!r}", self._again(route, index, nullcontext)
+        for name in compat.other_backends(self._patient.reduced, self._patient.backend):
+            yield f"attn_implementation={name!r}", self._again(route, index, backend=name)
         new = attempt.asked or len(attempt.tokens) - attempt.first - 1
-        if not self._passes.facts.causal or new < 1 or attempt.model is not None:
+        if not self.passes.facts.causal or new < 1 or attempt.model is not None:
             return  # what comes next runs on the subject as it is
         lab, text = self._lab(route), Text(attempt.name, attempt.tokens, attempt.first + 1, new)
         if route.id != "uncached-generate":
             yield "use_cache=False", lab.generate(text, use_cache=False)
         if route.id not in included("quick"):
             yield "plain generate()", lab.generate(text)
-
-
-def _is_wrong(case: RouteCase) -> bool:
-    if case.crash is not None:
-        return not case.crash.refused
-    return not case.finite or bool(case.beyond(FINDING_FLOORS).any())
 
 
 def _attempts(route: Route, lab: Lab) -> Iterator[Attempt]:
@@ -217,11 +208,7 @@ def _attempts(route: Route, lab: Lab) -> Iterator[Attempt]:
     except (NotApplicable, CouldNotLook):
         raise
     except Exception as error:
-        if is_ours(error):
-            raise
-        if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-            raise CouldNotLook(f"out of memory: {in_one_line(error)}") from error
-        # a TypeError of a constructor is no refusal: what it is called with are its documented arguments
-        refused = isinstance(error, (ValueError, NotImplementedError))
-        crash = Crash(type(error).__name__, in_one_line(error), step=0, total=0, layer=None, refused=refused)
+        only_the_subjects(error)
+        kind, message, refused = type(error).__name__, in_one_line(error), says_no(error)
+        crash = Crash(kind, message, step=0, total=0, layer=None, refused=refused)
         yield Attempt("before any forward", torch.zeros(0, dtype=torch.long), first=0, crash=crash)

@@ -123,13 +123,17 @@ def watched(model: Any, run: Run, work: Callable[[], None]) -> None:
         raise CouldNotLook(str(error)) from error
     except Exception as error:
         compat.forget_kept_cache(model)
-        run.crash = _crash(run.recorder, error)
+        only_the_subjects(error)
+        run.crash = run.recorder.crash(error)
 
 
-def _crash(recorder: Recorder, error: Exception) -> Crash:
-    """The subject's exception as evidence; ours, and a lack of memory, are no findings about the subject."""
+def only_the_subjects(error: Exception) -> None:
+    """Let an exception pass as one of the subject; ours, and a lack of memory, are no findings about it.
+
+    Raises:
+        CouldNotLook: memory is short.
+    """
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         raise CouldNotLook(f"out of memory: {in_one_line(error)}") from error
     if is_ours(error):
         raise error
-    return recorder.crash(error)

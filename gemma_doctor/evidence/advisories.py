@@ -84,8 +84,10 @@ class Advisories:
         release: of the installed transformers.
         known: how many entries the list has.
         concerns: in the order of the list.
+        declared: ids of the routes in use.
     """
 
     release: str
     known: int
     concerns: tuple[Concern, ...]
+    declared: frozenset[str] = frozenset()

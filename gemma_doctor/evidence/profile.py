@@ -61,9 +61,9 @@ class FlashWindow:
     Attributes:
         window: W of the model.
         shown: tokens that a query would see, itself included.
-        backend: the attention implementation that the model is set to.
+        in_use: the model is set to flash attention, or the route is declared.
     """
 
     window: int
     shown: int
-    backend: str
+    in_use: bool

@@ -23,7 +23,6 @@ class RouteCase:
         name: of the text and the way, e.g. "prompt W-8", "prompt W+1, chunks of 5, row 1".
         compared: LOGITS, CHOICES or SCORE.
         window: W in force, None if the model has none.
-        pads: columns of padding in front of (or behind) the row.
         positions: the tokens, counted without pads, whose prediction was compared; shape (n,). The prediction of token
             t is what came out at token t-1.
         deviation: how far each lies from the reference, in logits, shape (n,).
@@ -40,7 +39,6 @@ class RouteCase:
     name: str
     compared: str
     window: int | None
-    pads: int
     positions: Ints
     deviation: Floats
     flips: Bools
@@ -74,7 +72,6 @@ class RouteRun:
         cases: in the order in which they ran.
         right: ways that give the right logits where this one does not, measured in this run: "use_cache=False".
             Looked for only where a case leaves the reference.
-        notes: what else a reader should know ("the drafter's tokens were rejected 11 times").
         stand_in: it ran on a skeleton of the subject, since nobody takes it and nothing about it depends on weights.
     """
 
@@ -84,5 +81,4 @@ class RouteRun:
     declared: bool
     cases: tuple[RouteCase, ...]
     right: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     stand_in: bool = False
