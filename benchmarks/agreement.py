@@ -92,16 +92,15 @@ class Visit:
     @property
     def looked(self) -> set[str]:
         """Checks that compared something."""
-        return {one["check"] for one in self._results if one["outcome"] in ("pass", "fail")} - self.refused
+        return {one["check"] for one in self._results if one["outcome"] in ("pass", "fail")}
 
     @property
     def refused(self) -> set[str]:
-        """Checks whose route the library refuses, every time."""
+        """Checks whose route the library refuses, for some texts (pass) or for all (n/a)."""
         return {
             one["check"]
             for one in self._results
-            if one["outcome"] == "pass"
-            and "refused" in one["examined"]["sentence"]
+            if one["outcome"] in ("pass", "n/a")
             and any(finding["title"].startswith(REFUSED) for finding in one["findings"])
         }
 

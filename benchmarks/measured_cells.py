@@ -5,9 +5,10 @@
 The cells are a table (version, family, attn, scenario, verdict, value, note, cause) measured without the doctor; SCRIPT
 prints a folder to put first on PYTHONPATH for a given Python and release. Neither is part of this repository;
 GEMMA_DOCTOR_CELLS and TRANSFORMERS_OVERLAY name them as well. For each combination of release, family and backend the
-doctor examines a skeleton with all routes declared. Its report is compared twice: any error against any sick cell, and
-scenario by scenario as measured_cells.yaml maps them to checks. Reports are kept in DIR, so that comparing again costs
-nothing; delete them after a change of the doctor. Exit 1 on a disagreement that no reason explains.
+doctor examines a skeleton with --depth deep, which declares all routes but full-cache. Its report is compared twice:
+any error against any sick cell, and scenario by scenario as measured_cells.yaml maps them to checks. DIR keeps reports,
+so that comparing again costs nothing; delete them after a change of the doctor. Exit 1 on a disagreement that no
+reason explains.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 First table: every advisory with a trigger. In the sick release the finding of its cause must name it, at `error` (at
 `warning` where the trigger names no cause); in the well release there must be no error at all. Second table, with a
 folder of known faults (its faults.yaml): which advisory covers each entry of transformers that was reproduced by a
-trigger in a release from 4.50 on. Exit code 1 if a line is wrong.
+trigger in a release from 4.50 on. Exit code 1 if a line is wrong, 2 if there is nothing to run.
 
 OVERLAY_SCRIPT is called with a Python and a release, and prints a folder for PYTHONPATH; TRANSFORMERS_OVERLAY may name
 it as well. Each run is a process of its own with one thread.
@@ -46,7 +46,7 @@ def report_in(overlay: str, release: str, trigger: Trigger) -> dict[str, Any]:
     """The report of one trigger in one release.
 
     Raises:
-        Wrong: there is none.
+        Wrong: there is none, or it is of another release.
     """
     built = subprocess.run(["bash", overlay, sys.executable, release], capture_output=True, text=True, check=True)
     arguments = ["check", trigger.subject, "--weights", "skeleton", "--format", "json", "-q"]
@@ -61,6 +61,8 @@ def report_in(overlay: str, release: str, trigger: Trigger) -> dict[str, Any]:
     if not done.stdout:
         raise Wrong(f"exit {done.returncode}: {' '.join(done.stderr.split())[-200:]}")
     report: dict[str, Any] = json.loads(done.stdout)
+    if report["environment"]["transformers"] != release:
+        raise Wrong(f"ran in transformers {report['environment']['transformers']}")
     return report
 
 
@@ -140,8 +142,15 @@ def main() -> int:
     parser.add_argument("--known-faults", type=Path, help="folder with a faults.yaml")
     parser.add_argument("--sample", type=int, help="only the first N")
     arguments = parser.parse_args()
-    runnable = [one for one in entries() if one.trigger is not None]
-    wanted = [one for one in runnable if not arguments.advisories or one.advisory.id in arguments.advisories]
+    if not arguments.overlay and (arguments.advisories or not arguments.known_faults):
+        parser.error("nothing to run: --overlay (or TRANSFORMERS_OVERLAY) is needed, or --known-faults for its table")
+    if arguments.sample is not None and arguments.sample < 1:
+        parser.error("--sample: at least 1")
+    runnable = {one.advisory.id: one for one in entries() if one.trigger is not None}
+    unknown = sorted(set(arguments.advisories) - runnable.keys())
+    if unknown:
+        parser.error(f"no advisory with a trigger: {', '.join(unknown)}")
+    wanted = [one for name, one in runnable.items() if name in (arguments.advisories or runnable)]
     fine = True
     if arguments.overlay:
         fine = first_table(arguments.overlay, wanted[: arguments.sample])

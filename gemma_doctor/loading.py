@@ -96,9 +96,10 @@ def admit(subject: Subject, settings: Settings, progress: Progress) -> Patient:
     model, reduced, cut = _models(subject, folder, settings, device)
     _require_attention(model)
     tokenizer, remark = _tokenizer(folder)
+    remarks = remark, _ignored(subject, settings), _other_ways(model)
     parameter = next(model.parameters())
     return Patient(
-        subject=replace(subject, remarks=(*subject.remarks, *filter(None, (remark, _ignored(subject, settings))))),
+        subject=replace(subject, remarks=(*subject.remarks, *filter(None, remarks))),
         model=model,
         reduced=reduced,
         tokenizer=tokenizer,
@@ -143,6 +144,12 @@ def _ignored(subject: Subject, settings: Settings) -> str:
     if subject.weights == "real" or not halved:
         return ""
     return f"skeletons are examined in float32; --dtype {settings.dtype} is ignored"
+
+
+def _other_ways(model: Any) -> str:
+    """What the subject's generation settings ask for beside plain generation, which is what is examined."""
+    said = ", ".join(f"{name}={value!r}" for name, value in compat.other_ways(model).items())
+    return f"generation settings left out: {said}; see --routes" if said else ""
 
 
 def _models(subject: Subject, folder: Path | None, settings: Settings, device: str) -> tuple[Any, Any, str]:

@@ -292,3 +292,32 @@ def test_what_comes_after_a_forward_of_the_same_request_is_no_refusal(patient_of
     run = runs.Run(recorder, tokens)
     runs.watched(model, run, said_no)  # another request
     assert run.crash is not None and run.crash.refused
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("num_beams", 4),
+        ("num_return_sequences", 2),
+        ("guidance_scale", 1.5),
+        ("prompt_lookup_num_tokens", 3),
+        ("prefill_chunk_size", 3),
+        ("stop_strings", ["x"]),
+        ("max_time", 1e-6),
+        ("repetition_penalty", 9.0),
+        ("cache_implementation", "offloaded"),
+    ],
+)
+def test_settings_of_another_way_of_generating_are_left_out(
+    patient_of: PatientOf, monkeypatch: pytest.MonkeyPatch, setting: str, value: object
+) -> None:
+    model, tokens = patient_of("gemma-3-270m").reduced, ids(12)
+    plain = runs.generate(model, tokens, 4, recorder=recorder_for(tokens))
+    own = model.generation_config
+    monkeypatch.setattr(own, setting, value, raising=False)
+    run = runs.generate(model, tokens, 4, recorder=recorder_for(tokens))
+    assert run.crash is None
+    assert torch.equal(run.tokens, plain.tokens)
+    assert all(torch.equal(one, other) for one, other in zip(run.logits, plain.logits, strict=True))
+    assert model.generation_config is own
+    assert (setting in compat.other_ways(model)) is (setting in compat.OTHER_WAYS)

@@ -9,6 +9,9 @@ import pytest
 
 from benchmarks.agreement import Book, Cell, Combination, Visit, compare, read_book, read_cells
 from gemma_doctor import presets, registry
+from gemma_doctor.checks.cache.assisted_parity import assisted_parity
+from gemma_doctor.evidence import Crash, RouteCase
+from gemma_doctor.testing import route_case, route_run, run_check
 
 ROOT = Path(__file__).parent.parent
 OF = Combination("5.12.0", "mistral", "eager")
@@ -35,7 +38,7 @@ def visit(*findings: dict[str, Any], backend: str = "eager", checks: tuple[str, 
     for name in checks:
         own = [one for one in findings if one["check"] == name]
         outcome = "fail" if any(one["severity"] == "error" for one in own) else "pass"
-        results.append({"check": name, "outcome": outcome, "reason": "", "findings": own, "examined": {"sentence": ""}})
+        results.append({"check": name, "outcome": outcome, "reason": "", "findings": own})
     return Visit({"environment": {"backend": backend}, "results": results})
 
 
@@ -102,13 +105,15 @@ def test_what_the_library_refuses_is_not_sick(cause: str) -> None:
     assert kinds([Cell("gen_assisted", "EXC", cause=cause)], visit()) == []
 
 
-def test_a_refusal_where_the_cell_ran_is_a_disagreement() -> None:
-    seen = visit()
-    assert seen.report is not None
-    result = next(one for one in seen.report["results"] if one["check"] == "assisted-parity")
-    result["examined"]["sentence"] = "refused by the library in so many words"
-    note = {"check": "assisted-parity", "severity": "note", "title": "the library refuses: assisted decoding"}
-    result["findings"] = [note]
+REFUSAL = route_case(crash=Crash("ValueError", "assisted generation is not supported", 0, 0, None, refused=True))
+
+
+@pytest.mark.parametrize("cases", [(REFUSAL,), (REFUSAL, route_case(0.0))], ids=["each time", "once"])
+def test_a_refusal_where_the_cell_ran_is_a_disagreement(cases: tuple[RouteCase, ...]) -> None:
+    said = run_check(assisted_parity, route=route_run(*cases, route="assisted"))
+    findings = [{"check": said.check, "severity": one.severity.word, "title": one.title} for one in said.findings]
+    result = {"check": said.check, "outcome": said.outcome.value, "reason": said.reason, "findings": findings}
+    seen = Visit({"environment": {"backend": OF.backend}, "results": [result]})
     assert kinds([Cell("gen_assisted", "ok")], seen) == [("refused", ("gen_assisted",))]
     assert kinds([Cell("gen_assisted", "EXC", cause="documented refusal")], seen) == []
 

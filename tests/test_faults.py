@@ -77,11 +77,13 @@ def fingerprint(patient: Patient) -> list[torch.Tensor]:
 
 
 def cases() -> list[object]:
-    """Every fault in every patient; all but one patient, and a few faults in others, are slow."""
+    """Every fault in FIRST; in the others a few more at once, and of the rest each in one of them by turns (slow)."""
     found = []
-    for patient in PATIENTS:
-        for name, one in all_faults().items():
+    for turn, patient in enumerate(PATIENTS):
+        for number, (name, one) in enumerate(all_faults().items()):
             at_once = (patient == FIRST and name not in TAKES_LONG) or name in ALSO_AT_ONCE.get(patient, ())
+            if not at_once and patient != FIRST and number % (len(PATIENTS) - 1) != turn - 1:
+                continue
             marks = () if at_once else pytest.mark.slow
             found.append(pytest.param(*patient, one, marks=marks, id=f"{name}-{'-'.join(patient)}"))
     return found
@@ -95,7 +97,9 @@ def test_the_right_check_is_the_only_cause(patient_of: PatientOf, preset: str, b
     before = fingerprint(patient)
     with fault.inject(patient):
         results = results_of(patient, settings_for(fault))
-    assert causes(results) == {(fault.caught_by, fault.severity)}
+    # what older releases have of their own is not the fault that was put in
+    found = {one for one in causes(results) if one != ("known-release", Severity.WARNING)}
+    assert (causes(results) if fault.caught_by == "known-release" else found) == {(fault.caught_by, fault.severity)}
     assert not [one for one in results if one.outcome is Outcome.ERROR]
     after = fingerprint(patient)
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))

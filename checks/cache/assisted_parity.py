@@ -2,9 +2,8 @@
 
 What it proves
     A small model drafts five tokens at a time, some of them wrong, so that the cache is rolled back within and past
-    the window (prompts below the window that cross it, of W-1, W and W+1 tokens, and one beyond). Every token that
-    comes out is the best one of the reference route, or lies within the noise of it. The drafter is the model itself
-    with some noise on its weights.
+    the window. Every token that comes out is the best one of the reference route, or lies within the noise of it. The
+    drafter is the model itself with some noise on its weights.
 
 Why it matters
     A rejected draft is taken back out of the cache. A sliding layer has by then dropped the keys that would have to
@@ -14,8 +13,9 @@ How to fix
     Leave assistant_model out, or take a release in which this check passes.
 
 Known limits
-    Tokens are compared, not logits: some releases return overlapping blocks of logits. With real weights it needs a
-    second copy of them, and runs only if the route is declared. The drafter has the model's own tokenizer.
+    Tokens are compared, not logits: some releases return overlapping blocks of logits. The drafter is a second copy of
+    the weights: real ones are copied only if the route is declared, else it runs on a skeleton. It has the model's own
+    tokenizer.
 
 References
     transformers issue 46629 (5.0.0, 5.12.0-5.13.1: ValueError out of crop() past the window) and pull request 48280

@@ -1,8 +1,8 @@
 """Beam search gives the log-probabilities of one forward over each sequence.
 
 What it proves
-    Three beams, two sequences returned (prompts below the window that cross it, of W-1, W and W+1 tokens, and one
-    beyond): the score of each is the sum of its tokens' log-probabilities in the reference route.
+    Three beams; of the first text all three sequences are returned, of the others one. The score of each is the sum of
+    its tokens' log-probabilities in the reference route.
 
 Why it matters
     Beams are rows of one batch that are reordered after every step, and with them every row of the cache.
@@ -11,8 +11,8 @@ How to fix
     Use num_beams=1.
 
 Known limits
-    Whether a better sequence was missed is not looked at. The score is one number a sequence: a deviation names no
-    token.
+    Whether a better sequence was missed is not looked at. The score is one number a sequence: a finding names its
+    first new token, wherever the deviation began.
 
 References
     transformers issue 37574 (up to 4.51 the scores are off as the cached logits are).

@@ -1,16 +1,15 @@
 """Cached generation in bfloat16 gives the logits of one forward, to within its own rounding.
 
 What it proves
-    A copy of the model with its weights in bfloat16 generates with the default cache (prompts below the window that
-    cross it, of W-1, W and W+1 tokens, and one beyond). Its logits lie no farther from the float32 reference than
-    four times what one plain forward of the same copy does; none is NaN or infinite.
+    A copy of the model with its weights in bfloat16 generates with the default cache. Its logits lie no farther from
+    the float32 reference than four times what one plain forward of the same copy does; none is NaN or infinite.
 
 Why it matters
     Most models are run in bfloat16. Positions, frequencies and masks that are rounded with the weights are off by
     whole tokens at long distances.
 
 How to fix
-    If the logits are not finite: use bfloat16 or float32. Else read the causes above it.
+    Read the causes above it, if there are any. Without one: use float32, or another half precision.
 
 Known limits
     Of a skeleton the weights are random: activations of the real size are not reached. A mixture of experts is left

@@ -1,8 +1,8 @@
 """Generation with the library's own cache gives the logits of one forward over the same tokens.
 
 What it proves
-    The next-token logits of every step (prompts below the window that cross it, of W-1, W and W+1 tokens, and beyond)
-    agree with those of the reference route: one float32, eager, uncached forward over the very tokens that came out.
+    The next-token logits of every step agree with those of the reference route: one float32, eager, uncached forward
+    over the very tokens that came out.
 
 Why it matters
     This is what everyone runs. A key that is dropped or kept too long, a position that is off, or a mask of another

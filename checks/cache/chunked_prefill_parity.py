@@ -1,10 +1,9 @@
 """A prompt that is fed in chunks gives the logits of one forward over it.
 
 What it proves
-    Chunks of several tokens go into a cache that fills, rolls, or is about to (prompts below the window that cross
-    it, of W-1, W and W+1 tokens, and one beyond): by a hand-written loop over a DynamicCache, and by generate()'s own
-    prefill_chunk_size where the release has it, there for a padded batch as well. All logits after the first chunk
-    agree with the reference route.
+    Chunks of several tokens go into a cache that fills, rolls, or is about to: by a hand-written loop over a
+    DynamicCache, and by generate()'s own prefill_chunk_size where the release has it, there for the first two texts
+    and a left-padded batch. All logits that come back after the first chunk agree with the reference route.
 
 Why it matters
     Long prompts are fed in chunks to save memory. Each chunk needs a mask as wide as the cache and its own tokens
@@ -14,7 +13,7 @@ How to fix
     Leave prefill_chunk_size out, or pad nothing while it is set.
 
 Known limits
-    One chunk size, about a fifth of the window. A loop that leaves the cache to the model is forward-loop-parity's
+    One chunk size, about a third of the window. A loop that leaves the cache to the model is forward-loop-parity's
     business.
 
 References

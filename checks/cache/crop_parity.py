@@ -1,9 +1,10 @@
 """Decoding on after crop() gives the logits of one forward.
 
 What it proves
-    A DynamicCache is decoded past the window, rolled back by three tokens with its crop(), and decoded on (prompts
-    below the window that cross it, of W-1, W and W+1 tokens, and one beyond): the logits agree with the reference
-    route. Where a cache has to be told to remember what it drops, it is.
+    A DynamicCache is decoded past the window, rolled back by three tokens with its crop(), and decoded on: the logits
+    agree with the reference route. DynamicCache(), which keeps every key, for the first text;
+    DynamicCache(config=...), where the release takes a config, for all. Where a cache has to be told to remember what
+    it drops, it is.
 
 Why it matters
     Editing the last tokens, trying several continuations and speculative decoding all roll a cache back. A sliding

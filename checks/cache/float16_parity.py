@@ -1,9 +1,8 @@
 """Cached generation in float16 gives the logits of one forward, to within its own rounding.
 
 What it proves
-    A copy of the model with its weights in float16 generates with the default cache (prompts below the window that
-    cross it, of W-1, W and W+1 tokens, and one beyond). Its logits lie no farther from the float32 reference than
-    four times what one plain forward of the same copy does; none is NaN or infinite.
+    A copy of the model with its weights in float16 generates with the default cache. Its logits lie no farther from the
+    float32 reference than four times what one plain forward of the same copy does; none is NaN or infinite.
 
 Why it matters
     float16 ends at 65,504: activations that bfloat16 holds become infinite, and the next norm makes NaN of them.

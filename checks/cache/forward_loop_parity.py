@@ -1,8 +1,8 @@
 """A hand-written loop on the cache that the model made gives the logits of one forward.
 
 What it proves
-    A prefill without a cache argument, then one token at a time with the cache that came back (prompts below the
-    window that cross it, of W-1, W and W+1 tokens, and one beyond), agrees with the reference route.
+    A prefill without a cache argument, then one token at a time with the cache that came back, agrees with the
+    reference route.
 
 Why it matters
     Many programs decode like this and not through generate(). What cache they get is the model's choice.

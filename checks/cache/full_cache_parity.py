@@ -1,9 +1,8 @@
 """A cache that already holds the whole prompt gives the logits of one forward.
 
 What it proves
-    The prompt is prefilled by a forward, and prompt and cache are handed to generate() (prompts below the window that
-    cross it, of W-1, W and W+1 tokens, and one beyond): no token is left to be fed. The logits agree with the
-    reference route, or the library refuses.
+    The prompt is prefilled by a forward, and prompt and cache are handed to generate(): no token is left to be fed. The
+    logits agree with the reference route, or the library refuses.
 
 Why it matters
     Prefix caches are used like this: a prompt is computed once and handed to generate() many times. The last token
@@ -13,7 +12,7 @@ How to fix
     Prefill one token less, or crop the cache by one token before generate().
 
 Known limits
-    One row. The cache is the one that a forward makes by itself.
+    One row of the first two texts. The cache is the one that a forward makes by itself.
 
 References
     transformers documentation, page 'Cache strategies: prefill a cache': it leaves the last tokens to generate(). In

@@ -1,8 +1,7 @@
 """A cache that is kept in the main memory gives the logits of one forward.
 
 What it proves
-    generate(cache_implementation='offloaded') on a GPU (prompts below the window that cross it, of W-1, W and W+1
-    tokens, and one beyond): the logits agree with the reference route.
+    generate(cache_implementation='offloaded') on a GPU: the logits agree with the reference route.
 
 Why it matters
     Keys are copied to and from the GPU while layers run; a copy that is read before it has arrived gives other

@@ -1,9 +1,9 @@
 """A DynamicCache built by hand gives the logits of one forward.
 
 What it proves
-    DynamicCache(), and DynamicCache(config=...) where the release takes a config, in a hand-written loop (prompts
-    below the window that cross it, of W-1, W and W+1 tokens, and one beyond) and in generate() across the window's
-    edge, agree with the reference route.
+    The logits agree with the reference route: in a hand-written loop over DynamicCache() for the first two texts, over
+    DynamicCache(config=...), where the release takes a config, for all; and in generate() with DynamicCache() for the
+    first.
 
 Why it matters
     Documentation and tutorials show both. Without a config it keeps every key, and only the mask makes the window;
@@ -13,7 +13,7 @@ How to fix
     Use the other constructor, or leave the cache to generate().
 
 Known limits
-    No padding; one text through generate().
+    No padding.
 
 References
     transformers documentation, page 'Cache strategies'.

@@ -1,9 +1,8 @@
 """Prompt lookup chooses the tokens that the reference route would choose.
 
 What it proves
-    The prompt repeats itself, so that tokens are looked up in it, accepted and rejected (prompts below the window
-    that cross it, of W-1, W and W+1 tokens, and one beyond). Every token that comes out is the best one of the
-    reference route, or lies within the noise of it.
+    The prompt repeats itself, so that tokens are looked up in it, accepted and rejected. Every token that comes out is
+    the best one of the reference route, or lies within the noise of it.
 
 Why it matters
     Rejected tokens are taken back out of the cache, as in assisted decoding, without a second model.

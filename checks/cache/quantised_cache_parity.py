@@ -1,8 +1,8 @@
 """A quantised cache gives the logits of one forward as long as nothing in it is quantised.
 
 What it proves
-    generate(cache_implementation='quantized') with room for the whole text before anything is rounded (prompts below
-    the window that cross it, of W-1, W and W+1 tokens, and one beyond): the logits agree with the reference route.
+    generate(cache_implementation='quantized') with room for the whole text before anything is rounded: the logits agree
+    with the reference route.
 
 Why it matters
     Such a cache keeps the last tokens as they are and rounds older ones. Before rounding it must not differ from any
@@ -15,7 +15,8 @@ Known limits
     The rounding itself, which changes logits by design, is not looked at. Needs optimum-quanto or hqq.
 
 References
-    transformers documentation, page 'Cache strategies'. Releases from 5.x on refuse models with sliding layers.
+    transformers documentation, page 'Cache strategies'. From 5.14 on QuantizedCache refuses
+    models with sliding layers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A cache of fixed size, longer than the window, gives the logits of one forward.
 
 What it proves
-    generate(cache_implementation='static'), one text after the other on the same model object, and a hand-written
-    loop over the same kind of cache (prompts below the window that cross it, of W-1, W and W+1 tokens, and one
-    beyond), and several tokens at once across the edge, agree with the reference route. Where the release has a
-    HybridCache for the family, that is looped over as well.
+    generate(cache_implementation='static'), one text after the other on the same model object and the first once more;
+    a hand-written loop over the same kind of cache, for the first two texts; and such a loop that feeds ten tokens at
+    once around the end of the first prompt, agree with the reference route. Where the release has a HybridCache for
+    the family, that is looped over as well.
 
 Why it matters
     Compiled decoding uses these caches. Their sliding layers are rings of W slots, which are easily turned one step

@@ -1,8 +1,7 @@
 """generate() with use_cache=False gives the logits of one forward.
 
 What it proves
-    Every step computes the whole text anew (prompts below the window that cross it, of W-1, W and W+1 tokens, and one
-    beyond): the logits agree with the reference route.
+    Every step computes the whole text anew: the logits agree with the reference route.
 
 Why it matters
     It is the usual advice where a cache is broken. It must then be right itself.

@@ -1,8 +1,8 @@
 """Flex attention gives the logits of one forward with eager attention.
 
 What it proves
-    The default cache and a left-padded batch, with attn_implementation='flex_attention' (prompts below the window
-    that cross it, of W-1, W and W+1 tokens, and one beyond): the logits agree with the reference route.
+    The default cache and a left-padded batch, with attn_implementation='flex_attention': the logits agree with the
+    reference route.
 
 Why it matters
     Its mask is a function and a table of blocks, built by other code than the masks of other backends.

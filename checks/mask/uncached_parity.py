@@ -1,9 +1,8 @@
 """One forward without a cache gives the logits of the reference route.
 
 What it proves
-    The subject as it is (its attention backend, its dtype) computes each text in one forward with use_cache=False
-    (prompts below the window that cross it, of W-1, W and W+1 tokens, and one beyond), and is held against float32
-    and eager attention.
+    The subject as it is (its attention backend, its dtype) computes each text in one forward with use_cache=False, and
+    is held against float32 and eager attention.
 
 Why it matters
     Texts are scored, embedded and trained on like this. Backends differ in what they can express: a score that eager

@@ -16,7 +16,7 @@ from gemma_doctor import compat
 from gemma_doctor.capture import material, runs
 from gemma_doctor.capture.attempt import Attempt, Text, attempts, named
 from gemma_doctor.capture.material import Loop, Streamer
-from gemma_doctor.capture.passes import BEFORE_EDGE, STEPS, Passes
+from gemma_doctor.capture.passes import STEPS, Passes
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.capture.tokens import padded
 from gemma_doctor.check import CouldNotLook, NotApplicable
@@ -25,8 +25,8 @@ from gemma_doctor.evidence import LOGITS, Crash
 from gemma_doctor.loading import Patient
 
 EXPERTS = "half precision: rounding lets tokens choose other experts, so that no difference proves anything"
+BELOW_EDGE = 4
 NEW = 3  # tokens after a prompt at the edge
-PERIOD = 9  # tokens after which a repeating text repeats
 
 
 class Lab:
@@ -79,7 +79,7 @@ class Lab:
             only: how many of these texts, None for all; the first crosses the edge from below.
         """
         edge = self.edge
-        wanted = [(-BEFORE_EDGE, BEFORE_EDGE + NEW), (-1, NEW), (0, NEW), (1, NEW), (edge // 2 - 5, 2 * NEW)]
+        wanted = [(-BELOW_EDGE, BELOW_EDGE + NEW), (-1, NEW), (0, NEW), (1, NEW), (edge // 2 - 5, 2 * NEW)]
         for delta, new in wanted[: only if self.thorough else 1]:
             text = self.text(edge + delta, new + more)
             if text is not None:
@@ -282,10 +282,6 @@ class Lab:
         streamer = Streamer()
         attempt = self.generate(text, streamer=streamer)
         return replace(attempt, tokens=torch.cat(streamer.ids)) if attempt.crash is None else attempt
-
-    def repeating(self, text: Text) -> Text:
-        """A text of the same lengths that repeats itself, so that there is something to look up."""
-        return replace(text, ids=text.ids[:PERIOD].repeat(-(-len(text.ids) // PERIOD))[: len(text.ids)])
 
     def filled_cache(self, text: Text) -> Any:
         """A cache in which every token of a text's prompt is, as a forward returns it.

@@ -65,6 +65,7 @@ def drafter(model: Any) -> Any:
             spread = weight.std() if weight.numel() > 1 else 0
             weight.add_(torch.randn(weight.shape, generator=noise, device=device) * spread * DRAFT_NOISE)
     # several tokens each time, however unsure it is: what is rolled back is what this is about
+    copied.generation_config = compat.plain_settings(model)
     copied.generation_config.num_assistant_tokens = DRAFTED
     copied.generation_config.num_assistant_tokens_schedule = "constant"
     copied.generation_config.assistant_confidence_threshold = 0.0

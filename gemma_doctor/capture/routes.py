@@ -25,7 +25,7 @@ from gemma_doctor.evidence import CHOICES, LOGITS, SCORE, Crash, RouteCase, Rout
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import EPSILON, FINDING_FLOORS, FLIP_FLOORS
 from gemma_doctor.parity import is_right, is_wrong
-from gemma_doctor.routes import Route, all_routes, declared, included
+from gemma_doctor.routes import PLAIN, Route, all_routes, declared
 from gemma_doctor.settings import Settings
 
 NOT_CAUSAL = "bidirectional: it does not generate"
@@ -193,7 +193,7 @@ class Routes:
         lab, text = self._lab(route), Text(attempt.name, attempt.tokens, attempt.first + 1, new)
         if route.id != "uncached-generate":
             yield "use_cache=False", lab.generate(text, use_cache=False)
-        if route.id not in included("quick"):
+        if route.id not in PLAIN:
             yield "plain generate()", lab.generate(text)
 
 

@@ -13,27 +13,29 @@ from gemma_doctor.compat.attention import (
     other_backends,
     why_not_backend,
 )
+from gemma_doctor.compat.cache_faults import (
+    cache_method_wrapped,
+    keep_dropped_keys,
+    reporting_one_less,
+    spoil_keys,
+    static_sliding_layers_unbuildable,
+    storing_float64,
+    turn_values,
+)
 from gemma_doctor.compat.caches import (
     cache_argument,
     cache_keyword,
     cache_layers,
-    cache_method_wrapped,
     default_cache,
     dynamic_cache,
     dynamic_cache_takes_config,
     forget_kept_cache,
     is_cache,
-    keep_dropped_keys,
     make_croppable,
     place_argument,
     quantised_cache_options,
-    reporting_one_less,
     returned_cache,
-    spoil_keys,
     static_caches,
-    static_sliding_layers_unbuildable,
-    storing_float64,
-    turn_values,
     updates_watched,
     why_no_cache_layers,
 )
@@ -48,7 +50,16 @@ from gemma_doctor.compat.configs import (
     whole_config,
     window,
 )
-from gemma_doctor.compat.generation import end_tokens, generate, has_generation_option, quiet, sequence_scores
+from gemma_doctor.compat.generation import (
+    OTHER_WAYS,
+    end_tokens,
+    generate,
+    has_generation_option,
+    other_ways,
+    plain_settings,
+    quiet,
+    sequence_scores,
+)
 from gemma_doctor.compat.loaders import auto_class, dequantising, dtype_argument, loader_for
 from gemma_doctor.compat.modules import embedding_scale, has_per_layer_embeddings, rotary_kind, scores_are_unscaled
 from gemma_doctor.compat.releases import FIRST_GGUF_RELEASE, FIRST_RELEASE, reads_gguf, release, require_family
@@ -56,6 +67,7 @@ from gemma_doctor.compat.releases import FIRST_GGUF_RELEASE, FIRST_RELEASE, read
 __all__ = [
     "FIRST_GGUF_RELEASE",
     "FIRST_RELEASE",
+    "OTHER_WAYS",
     "CannotWatch",
     "attention_backend",
     "attention_backend_set",
@@ -90,7 +102,9 @@ __all__ = [
     "make_croppable",
     "new_text_config",
     "other_backends",
+    "other_ways",
     "place_argument",
+    "plain_settings",
     "quantised_cache_options",
     "quiet",
     "reads_gguf",

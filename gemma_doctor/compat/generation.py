@@ -11,6 +11,57 @@ from typing import Any
 
 from gemma_doctor.compat.caches import cache_argument
 
+# What a subject's own generation settings decide about a plain generation. All else makes it another way of generating.
+KEPT = ("bos_token_id", "eos_token_id", "pad_token_id", "cache_implementation", "cache_config")
+OTHER_WAYS = (
+    "num_beams",
+    "num_beam_groups",
+    "num_return_sequences",
+    "penalty_alpha",
+    "dola_layers",
+    "guidance_scale",
+    "prompt_lookup_num_tokens",
+    "assistant_early_exit",
+    "prefill_chunk_size",
+    "constraints",
+    "force_words_ids",
+    "stop_strings",
+    "max_time",
+)
+
+
+def plain_settings(model: Any) -> Any:
+    """A generation config that keeps of a model's own what is in KEPT. No cache is offloaded where there is no GPU."""
+    from transformers import GenerationConfig
+
+    own, plain = model.generation_config, GenerationConfig()
+    for name in KEPT:
+        if hasattr(own, name):
+            setattr(plain, name, getattr(own, name))
+    if str(plain.cache_implementation).startswith("offloaded") and model.device.type == "cpu":
+        plain.cache_implementation = None
+    return plain
+
+
+def other_ways(model: Any) -> dict[str, Any]:
+    """Settings of a model that make its generate() another way of generating than the plain one, by name."""
+    from transformers import GenerationConfig
+
+    own, usual = model.generation_config, GenerationConfig()
+    named = {name: getattr(own, name, None) for name in OTHER_WAYS}
+    return {name: value for name, value in named.items() if value not in (None, getattr(usual, name, None), 1, 1.0)}
+
+
+@contextmanager
+def _plainly(model: Any) -> Iterator[Any]:
+    """generate() fills what it is not told from the model's own settings: for a while they are the plain ones."""
+    own = model.generation_config
+    model.generation_config = plain_settings(model)
+    try:
+        yield copy.deepcopy(model.generation_config)
+    finally:
+        model.generation_config = own
+
 
 def generate(
     model: Any,
@@ -23,7 +74,7 @@ def generate(
     forced: Any = None,
     **options: Any,
 ) -> Any:
-    """Greedy generation of exactly `new_tokens` tokens with the subject's own generation settings otherwise.
+    """Greedy generation of exactly `new_tokens` tokens, with the subject's own tokens and kind of cache.
 
     End tokens are suppressed, sampling is off, raw next-token logits and the cache are returned. They are suppressed by
     a processor of our own: from 4.50 to 4.57 assisted decoding refuses min_new_tokens.
@@ -37,33 +88,27 @@ def generate(
         options: further ones: fields of a generation config (prefill_chunk_size, num_beams, use_cache ...), else
             arguments of generate (assistant_model).
     """
-    config = copy.deepcopy(model.generation_config)
-    config.do_sample = False
-    config.temperature, config.top_p, config.top_k = 1.0, 1.0, 50
-    config.max_new_tokens, config.min_new_tokens = new_tokens, None
-    config.max_length = None
-    config.use_cache = True
-    config.return_dict_in_generate = config.output_logits = True
-    if config.pad_token_id is None:
-        config.pad_token_id = 0
-    extra: dict[str, Any] = {name: options.pop(name) for name in list(options) if not hasattr(config, name)}
-    for name, value in options.items():
-        setattr(config, name, value)
-    config.output_scores = (config.num_beams or 1) > 1  # sequences_scores come only with them
-    if cache is not None:
-        extra |= cache_argument(cache)
-        config.cache_implementation = None  # both together are refused
-    if not config.use_cache:
-        config.cache_implementation = None  # 4.50 warns of both together
-    if forced is not None:
-        # None would be filled in with the model's own
-        config.eos_token_id = next(one for one in range(len(forced) + 1) if one not in set(forced.tolist()))
-        extra["logits_processor"] = [_forcing(forced, ids.shape[1])]
-    elif end_tokens(model):
-        extra["logits_processor"] = [_suppressing(end_tokens(model))]
-    if (extra or options) and "use_model_defaults" in inspect.signature(model.generate).parameters:
-        extra["use_model_defaults"] = False  # from 4.50 to 4.57 None is the class's "hybrid", or its end token, again
-    return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
+    with _plainly(model) as config:
+        extra: dict[str, Any] = {name: options.pop(name) for name in list(options) if not hasattr(config, name)}
+        for name, value in {"use_cache": True, **options}.items():
+            setattr(config, name, value)
+        config.do_sample, config.max_new_tokens, config.max_length = False, new_tokens, None
+        config.return_dict_in_generate = config.output_logits = True
+        config.output_scores = (config.num_beams or 1) > 1  # sequences_scores come only with them
+        config.pad_token_id = config.pad_token_id or 0
+        if cache is not None:
+            extra |= cache_argument(cache)
+        if cache is not None or not config.use_cache:
+            config.cache_implementation = None  # refused beside a cache; 4.50 warns of it without one
+        if forced is not None:
+            # None would be filled in with the model's own
+            config.eos_token_id = next(one for one in range(len(forced) + 1) if one not in set(forced.tolist()))
+            extra["logits_processor"] = [_forcing(forced, ids.shape[1])]
+        elif end_tokens(model):
+            extra["logits_processor"] = [_suppressing(end_tokens(model))]
+        if "use_model_defaults" in inspect.signature(model.generate).parameters:
+            extra["use_model_defaults"] = False  # from 4.50 to 4.57 None is the class's "hybrid", or its end token
+        return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
 
 
 def _forcing(tokens: Any, prompt: int) -> Any:

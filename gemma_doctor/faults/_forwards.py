@@ -12,6 +12,7 @@ import torch
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import fed_columns, hooked
 from gemma_doctor.capture.model_facts import text_decoder
+from gemma_doctor.faults._generation import Options, generate_watched
 from gemma_doctor.loading import Patient
 
 
@@ -81,3 +82,39 @@ def without_last(output: torch.Tensor, rows: torch.Tensor | None = None) -> torc
     output = output.clone()
     output[slice(None) if rows is None else rows.to(output.device), -1] = 0
     return output
+
+
+@contextmanager
+def late_at_decode(patient: Patient, where: Callable[[Fed, torch.Tensor], bool]) -> Iterator[None]:
+    """Let the last layer's MLP put out at a decode step what it put out at the step before.
+
+    Args:
+        patient: whose models are changed.
+        where: from what a forward is fed, and the MLP's output: this decode step is late. Asked at every forward.
+    """
+    kept: list[torch.Tensor] = []
+
+    def late(fed: Fed, output: torch.Tensor) -> torch.Tensor:
+        before, kept[:] = kept[:], [output[:, -1:]]
+        sick = where(fed, output)
+        return before[0] if sick and fed.is_decode_step and before else output
+
+    with mlp_edited(patient, late):
+        yield
+
+
+@contextmanager
+def skipped_at_verifying(patient: Patient, drafted: Callable[[Options], bool]) -> Iterator[None]:
+    """Drop the last layer's MLP where generate() verifies drafted tokens on a warm cache.
+
+    Args:
+        patient: whose models are changed.
+        drafted: from the arguments of the generate() that runs (empty where none does): it drafts.
+    """
+
+    def drop(fed: Fed, output: torch.Tensor) -> torch.Tensor:
+        verifying = fed.start and fed.columns > 1 and drafted(running)
+        return torch.zeros_like(output) if verifying else output
+
+    with generate_watched(patient) as running, mlp_edited(patient, drop):
+        yield

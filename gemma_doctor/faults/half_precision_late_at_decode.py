@@ -7,19 +7,12 @@ from collections.abc import Iterator
 import torch
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, mlp_edited
+from gemma_doctor.faults._forwards import late_at_decode
 from gemma_doctor.loading import Patient
 
 
 @fault("bfloat16-parity", routes=("bfloat16",))
 def half_precision_late_at_decode(patient: Patient) -> Iterator[None]:
     """Let the last layer's MLP be one decode step late in bfloat16."""
-
-    kept: list[torch.Tensor] = []
-
-    def stale(fed: Fed, output: torch.Tensor) -> torch.Tensor:
-        before, kept[:] = kept[:], [output[:, -1:]]
-        return before[0] if fed.is_decode_step and before and output.dtype is torch.bfloat16 else output
-
-    with mlp_edited(patient, stale):
+    with late_at_decode(patient, lambda _fed, output: output.dtype is torch.bfloat16):
         yield

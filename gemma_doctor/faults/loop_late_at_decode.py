@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, mlp_edited
+from gemma_doctor.faults._forwards import Fed, late_at_decode
 from gemma_doctor.faults._generation import generate_watched
 from gemma_doctor.loading import Patient
 
@@ -17,16 +17,12 @@ if TYPE_CHECKING:
 @fault("forward-loop-parity", routes=("forward-loop",))
 def loop_late_at_decode(patient: Patient) -> Iterator[None]:
     """Let the last layer's MLP be one decode step late outside of generate(), on the model's own cache."""
-
-    kept: list[torch.Tensor] = []
     handed_in: list[Any] = []
 
-    def stale(fed: Fed, output: torch.Tensor) -> torch.Tensor:
-        before, kept[:] = kept[:], [output[:, -1:]]
+    def own(fed: Fed, _output: torch.Tensor) -> bool:
         if fed.cache is not None and not fed.start:
             handed_in[:] = [fed.cache]
-        own = fed.cache is not None and not any(fed.cache is one for one in handed_in)
-        return before[0] if fed.is_decode_step and before and own and not running else output
+        return not running and not any(fed.cache is one for one in handed_in)
 
-    with generate_watched(patient) as running, mlp_edited(patient, stale):
+    with generate_watched(patient) as running, late_at_decode(patient, own):
         yield

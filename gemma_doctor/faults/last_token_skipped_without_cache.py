@@ -1,4 +1,4 @@
-"""With use_cache=False generate() reads the last token's states one column too early."""
+"""With use_cache=False generate() leaves the last token out of the last layer's MLP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @fault("uncached-generate-parity", routes=("uncached-generate",))
-def last_token_late_without_cache(patient: Patient) -> Iterator[None]:
+def last_token_skipped_without_cache(patient: Patient) -> Iterator[None]:
     """Drop the last token's MLP where generate() runs without a cache."""
 
     def drop(fed: Fed, output: torch.Tensor) -> torch.Tensor:
