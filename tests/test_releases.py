@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 OVERLAY = os.environ.get("TRANSFORMERS_OVERLAY", "")
-# Plain generation of Gemma 3 takes a static cache there, and pads are fed otherwise: these reach further than their route.
+# Plain generation of Gemma 3 takes a static cache there, and batches are fed otherwise: these reach beyond their route.
 REACHES_FURTHER = ("static-slot-off", "static-cache-cannot-be-built", "batch-without-tail")
 CORE = {
     "4.57.6": ["test_capture.py", "test_faults.py", "test_heatmap.py", "test_model_facts.py", "test_readout.py"],
