@@ -107,5 +107,7 @@ def _came_out_right(
     """The checks that would show it looked, on every one of its routes that is in use, and found nothing."""
     outcomes = {one.check: one.outcome for one in results}
     routes_of = {one.id: {*one.routes} for one in checks}
-    due = [name for name in advisory.shown_by if not routes_of.get(name) or routes_of[name] & declared]
+    due = [
+        name for name in advisory.shown_by if name in routes_of and (not routes_of[name] or routes_of[name] & declared)
+    ]
     return bool(due) and all(outcomes.get(name) is Outcome.PASS for name in due)

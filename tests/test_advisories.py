@@ -507,3 +507,13 @@ def test_static_runs_match_release_and_family(capsys: pytest.CaptureFixture[str]
     assert severities["hybrid-cache-boundary-37574"] == "warning"
     assert severities["static-cache-not-hybrid-32932"] == "note"
     assert severities["gemma3-float16-36822"] == "note"
+
+
+def test_a_check_that_did_not_run_keeps_no_fault_from_being_disproved() -> None:
+    """float16 as the subject's own dtype: long-generate looked and passed, and the route's check was not selected."""
+    own = advisory(routes=("float16",), shown_by={"long-generate": "NaN", "float16-parity": "NaN"})
+    met = replace(listed(Concern(own, True)), declared=QUICK)
+    known = run_check(known_release, advisories=met)
+    ran = tuple(one for one in CHECKS if one.id != "float16-parity")
+    (finding,) = recognised((known, passed("long-generate")), ran, met)[0].findings
+    assert (finding.severity, "not reproduced by this run" in finding.observed) == (Severity.NOTE, True)

@@ -203,7 +203,8 @@ class Collector:
             about = "many minutes: half precision is slow on a CPU"
             if self.patient.dtype == "float32":
                 about = f"about {prefill * 2 * layers / 100e9 + decode * 4 * weights / 15e9:.0f} s"
-        self._progress(f"running: about {prefill:,} tokens of prompts and {decode} decode steps, {about}")
+        more = "; then every route on these weights, many times as long" if self._settings.depth == "deep" else ""
+        self._progress(f"running: about {prefill:,} tokens of prompts and {decode} decode steps, {about}{more}")
 
     @cached_property
     def padded_batch(self) -> PaddedBatch:

@@ -319,6 +319,8 @@ class Lab:
         self._copy_allowed()
         other = copy.copy(self)
         other.model = material.in_dtype(self.model, dtype)
+        # half precision is slow on a CPU: five texts of real weights would take the better part of an hour
+        other.thorough = self.thorough and (self.patient.subject.weights == "skeleton" or self.patient.device != "cpu")
         return other
 
     def attending(self, backend: str) -> Lab:
