@@ -40,7 +40,7 @@ def recognised(
         if item.check == CHECK:
             concern = concerns[item.known]
             if shown.get(item.known):
-                return _reproduced(item, shown[item.known], declared)
+                return _reproduced(item, [completed(one) for one in shown[item.known]], declared)
             right = concern.in_use and _came_out_right(concern.advisory, results, checks, declared)
             return _not_reproduced(item) if right else item
         known = _known(item, shown)

@@ -18,7 +18,7 @@ FAULTY = sorted((SAMPLES / "faulty").glob("*.yaml"))
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.stem)
 def test_a_healthy_sample_comes_out_clean(path: Path) -> None:
     report = diagnose(settings.resolve({"subject": str(path), "weights": "skeleton"}, {}), lambda line: None)
-    assert report.findings == ()
+    assert [one for one in report.findings if one.severity > Severity.NOTE] == []
     assert report.exit_code == 0
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -88,17 +89,19 @@ class Routes:
         self.passes.progress(f"route: {route.title}")
         lab = self._lab(route)
         cases: list[RouteCase] = []
-        right: tuple[str, ...] = ()
+        right: tuple[str, ...] | None = None
         for index, attempt in enumerate(_attempts(route, lab)):
             case = self.case(attempt)
-            if is_wrong(case) and not any(map(is_wrong, cases)):
-                case = self._located(route, index, case, attempt)
-                right = self._right(route, index, attempt)
+            if is_wrong(case):
+                if right is None:
+                    case = self._located(route, index, case, attempt)
+                # what does not help in one case is no way out
+                right = self._right(route, index, attempt, among=right)
             cases.append(case)
         if not cases:
             raise NotApplicable("the model has no positions for such texts")
         title, in_use = route.title, route.id in self.declared
-        return RouteRun(route.id, title, route.condition, in_use, tuple(cases), right, self._stand_in)
+        return RouteRun(route.id, title, route.condition, in_use, tuple(cases), right or (), self._stand_in)
 
     def _lab(self, route: Route, **options: Any) -> Lab:
         return Lab(self._patient, self.passes, thorough=self._thorough or route.id in self.declared, **options)
@@ -174,9 +177,14 @@ class Routes:
                     return replace(case, first_layer=layer, first_layer_at=token)
         return case
 
-    def _right(self, route: Route, index: int, attempt: Attempt) -> tuple[str, ...]:
-        """Other ways that are right for the same text, in words; what is not better is left out."""
-        return tuple(said for said, other in self._others(route, index, attempt) if other and self._is_right(other))
+    def _right(self, route: Route, index: int, attempt: Attempt, among: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Other ways that are right for the same text, in words; of `among`, if that is given."""
+        ways = self._others(route, index, attempt)
+        return tuple(
+            said
+            for said, run in ways
+            if (among is None or said in among) and (other := run()) and self._is_right(other)
+        )
 
     def _is_right(self, attempt: Attempt) -> bool:
         try:
@@ -184,17 +192,18 @@ class Routes:
         except CouldNotLook:
             return False
 
-    def _others(self, route: Route, index: int, attempt: Attempt) -> Iterator[tuple[str, Attempt | None]]:
+    def _others(self, route: Route, index: int, attempt: Attempt) -> Iterator[tuple[str, Callable[[], Attempt | None]]]:
+        """Ways that could be right, and what runs each."""
         for name in compat.other_backends(self._patient.reduced, self._patient.backend):
-            yield f"attn_implementation={name!r}", self._again(route, index, backend=name)
+            yield f"attn_implementation={name!r}", partial(self._again, route, index, backend=name)
         new = attempt.asked or len(attempt.tokens) - attempt.first - 1
         if not self.passes.facts.causal or new < 1 or attempt.model is not None:
             return  # what comes next runs on the subject as it is
         lab, text = self._lab(route), Text(attempt.name, attempt.tokens, attempt.first + 1, new)
         if route.id != "uncached-generate":
-            yield "use_cache=False", lab.generate(text, use_cache=False)
+            yield "use_cache=False", partial(lab.generate, text, use_cache=False)
         if route.id not in PLAIN:
-            yield "plain generate()", lab.generate(text)
+            yield "plain generate()", partial(lab.generate, text)
 
 
 def _attempts(route: Route, lab: Lab) -> Iterator[Attempt]:
