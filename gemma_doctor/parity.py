@@ -142,7 +142,9 @@ def _difference(route: RouteRun, wrong: Sequence[RouteCase], cases: int, severit
         severity=severity,
         where=_where(route, wrong, boundary),
         observed=_observed(case),
-        expected=f"at most {FINDING_FLOORS * case.floor:.2g}, {FINDING_FLOORS} noise floors",
+        expected=f"at most {FINDING_FLOORS * case.floor:.2g}, {FINDING_FLOORS} noise floors"
+        if case.finite
+        else "finite logits",
         effect=_effect(wrong, cases),
         meanwhile=_meanwhile(route),
         do=do,

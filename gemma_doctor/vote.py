@@ -56,6 +56,9 @@ def _wrong_side(source: Source, route: str) -> str:
     sick = [one.check for one in looked if one.worst is Severity.ERROR]
     if sick:
         return f"undecided: the reference is sick as well ({', '.join(sick)})"
+    unproven = [one.check for one in looked if one.outcome not in (Outcome.PASS, Outcome.NOT_APPLICABLE)]
+    if unproven:
+        return f"undecided: the reference was not seen to pass {', '.join(unproven)}"
     passed = ", ".join(one.check for one in looked if one.outcome is Outcome.PASS)
     return f"this route: the reference passes {passed}"
 

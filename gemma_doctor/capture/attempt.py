@@ -47,6 +47,7 @@ class Attempt:
         pass_name: recorded pass that it was read off.
         model: what computed it, where that is not the subject as it is.
         asked: new tokens that generate() was asked for, 0 if it was not called.
+        alone: it was not a row among others.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Attempt:
     pass_name: str = ""
     model: Any = None
     asked: int = 0
+    alone: bool = True
 
 
 def named(text: str, way: str) -> str:
@@ -114,4 +116,5 @@ def attempts(
             pass_name=pass_name,
             model=model,
             asked=asked,
+            alone=count == 1,
         )

@@ -249,6 +249,7 @@ class Lab:
                 row=index,
                 pads=ids.shape[1] - len(row),
                 pad_side=side,
+                alone=False,
                 crash=run.crash,
                 model=self._made,
             )
@@ -278,10 +279,14 @@ class Lab:
     # --- material ----------------------------------------------------------------------------------------------------
 
     def streamed(self, text: Text) -> Attempt:
-        """generate() through a streamer: the tokens are those that were streamed, the logits those that came back."""
+        """generate() through a streamer. Other ids than those that come back count as an exception."""
         streamer = Streamer()
         attempt = self.generate(text, streamer=streamer)
-        return replace(attempt, tokens=torch.cat(streamer.ids)) if attempt.crash is None else attempt
+        seen = torch.cat(streamer.ids).to(attempt.tokens.device) if streamer.ids else attempt.tokens[:0]
+        if attempt.crash is not None or torch.equal(seen, attempt.tokens):
+            return attempt
+        said = f"{len(seen)} ids were streamed, and they are not the {len(attempt.tokens)} that came back"
+        return replace(attempt, crash=Crash("other tokens", said, text.new, len(attempt.tokens), layer=None))
 
     def filled_cache(self, text: Text) -> Any:
         """A cache in which every token of a text's prompt is, as a forward returns it.

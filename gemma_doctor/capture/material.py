@@ -12,7 +12,7 @@ import torch
 from gemma_doctor import compat
 
 DRAFTED = 5  # tokens at a time
-DRAFT_NOISE = 0.02  # of a weight's own standard deviation: a drafter that is often right, and sometimes not
+DRAFT_NOISE = 0.1  # of a weight's own standard deviation: a drafter that is often right, and sometimes not
 
 
 class Loop:

@@ -167,12 +167,15 @@ class Routes:
         exact = HiddenStates()
         with exact.watching(self.passes.references.exact):
             self.passes.references.rerun(again.tokens[None])
+        wrong = np.flatnonzero(case.beyond(FINDING_FLOORS))
+        first_wrong = int(case.positions[wrong[0]]) if len(wrong) else len(again.tokens)
         pads = again.pads if again.pad_side == "left" else 0
         factor = FINDING_FLOORS * FLOOR_EPS * EPSILON["float32"]
         for layer in range(len(exact.layers)):
             ours, theirs = states.row(layer, again.row, pads), exact.row(layer, 0, 0)
             largest = max((float(one.abs().max()) for one in theirs.values()), default=0.0)
-            for token in sorted(ours.keys() & theirs.keys()):
+            # later columns may be those of drafts that were not taken
+            for token in sorted(one for one in ours.keys() & theirs.keys() if one < first_wrong):
                 if not float((ours[token] - theirs[token]).abs().max()) <= factor * largest:
                     return replace(case, first_layer=layer, first_layer_at=token)
         return case
@@ -200,6 +203,9 @@ class Routes:
         if not self.passes.facts.causal or new < 1 or attempt.model is not None:
             return  # what comes next runs on the subject as it is
         lab, text = self._lab(route), Text(attempt.name, attempt.tokens, attempt.first + 1, new)
+        if not attempt.alone:
+            yield "each row alone", partial(lab.generate, text)
+            return
         if route.id != "uncached-generate":
             yield "use_cache=False", partial(lab.generate, text, use_cache=False)
         if route.id not in PLAIN:
