@@ -319,6 +319,11 @@ class Report:
         return tuple(f for f in self.findings if f.severity is Severity.NOTE and not f.follows_from)
 
     @property
+    def only_notes(self) -> bool:
+        """There is nothing above a note."""
+        return all(f.severity is Severity.NOTE for f in self.findings)
+
+    @property
     def looked(self) -> int:
         """How many checks examined something."""
         return self.count(Outcome.PASS) + self.count(Outcome.FAIL)

@@ -38,21 +38,25 @@ class _OnReference:
 def with_sides(results: Sequence[CheckResult], source: Source) -> tuple[CheckResult, ...]:
     """Say which side is wrong where a route differs from the reference."""
 
+    sides: dict[int, str] = {}  # by the facts of the model that was the reference: often one for all routes
+
     def completed(finding: Finding) -> Finding:
         if not finding.against_reference:
             return finding
-        return replace(finding, wrong_side=_wrong_side(source, finding.where.route))
+        reference = source.reference_of(finding.where.route)
+        if reference is None:
+            return replace(finding, wrong_side="undecided: nothing is known of the reference")
+        model = id(reference[0])
+        sides[model] = sides.get(model) or _wrong_side(_OnReference(source, *reference))
+        return replace(finding, wrong_side=sides[model])
 
     return tuple(replace(one, findings=tuple(map(completed, one.findings))) for one in results)
 
 
-def _wrong_side(source: Source, route: str) -> str:
+def _wrong_side(reference: _OnReference) -> str:
     """Whether the reference route may vote, in words."""
-    reference = source.reference_of(route)
-    if reference is None:
-        return "undecided: nothing is known of the reference"
     voters = [one for one in registry.built_in() if one.id in VOTERS]
-    looked = [run_check(one, _OnReference(source, *reference)) for one in voters]
+    looked = [run_check(one, reference) for one in voters]
     sick = [one.check for one in looked if one.worst is Severity.ERROR]
     if sick:
         return f"undecided: the reference is sick as well ({', '.join(sick)})"

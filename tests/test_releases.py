@@ -77,12 +77,19 @@ def causes_in(report: dict[str, Any]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("subject", ["gemma-3-270m", "gemma-2-2b"])
-def test_the_key_that_4_51_drops_one_step_early_is_found(subject: str) -> None:
+@pytest.mark.parametrize(
+    ("subject", "causes"),
+    [
+        ("gemma-3-270m", {"past-key-length"}),
+        # the release has a second fault there, from the first token on: sdpa leaves the soft-cap out (32848)
+        ("gemma-2-2b", {"past-key-length", "cache-parity"}),
+    ],
+)
+def test_the_key_that_4_51_drops_one_step_early_is_found(subject: str, causes: set[str]) -> None:
     """transformers issue 37574: silent, and only with prompts shorter than the window."""
     report = report_in("4.51.3", subject)
     assert report["exit_code"] == 1
-    assert causes_in(report) == {"past-key-length"}
+    assert causes_in(report) == causes
 
 
 def test_yarn_on_the_sliding_layers_of_olmo3_is_found_in_5_3() -> None:

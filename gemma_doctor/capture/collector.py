@@ -31,7 +31,6 @@ from gemma_doctor.evidence import (
 from gemma_doctor.facts import version_of
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import FLIP_FLOORS
-from gemma_doctor.routes import declared
 from gemma_doctor.settings import Progress, Settings
 
 
@@ -242,7 +241,7 @@ class Collector:
             version_of("transformers"),
             self.patient.subject.config,
             self.facts,
-            declared(self._settings.routes, self._settings.depth),
+            self.routes.declared,
             backend=self.patient.backend,
             dtype=self.patient.dtype,
             device=self.patient.device,

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gemma_doctor import compat
-from gemma_doctor.capture.hooks import fed_columns, hooked
+from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
 from gemma_doctor.capture.model_facts import text_decoder
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class HiddenStates:
             yield
 
     def _begin(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = next((value for value in (*args, *kwargs.values()) if compat.is_cache(value)), None)
+        cache = handed_cache(args, kwargs)
         self._start = int(cache.get_seq_length()) if cache is not None else 0
         self._fed = fed_columns(args, kwargs)
 

@@ -45,6 +45,7 @@ class Lab:
         patient, passes: as given.
         model: the one that routes run on.
         edge: total length at which the window is full; of a model without one, where such a length might be.
+        generates: it is no bidirectional one.
         thorough: as given.
     """
 
@@ -61,7 +62,7 @@ class Lab:
         backend: str | None = None,
     ) -> None:
         self.patient, self.passes = patient, passes
-        self.model, self.edge = patient.reduced, passes.edge
+        self.model, self.edge, self.generates = patient.reduced, passes.edge, passes.facts.causal
         self.thorough = thorough
         self._again, self._watching = again, watching
         self._backend = backend or patient.backend
@@ -93,14 +94,17 @@ class Lab:
         ids = self.passes.text.exact(prompt + new).to(self.patient.device)
         return Text(name.removesuffix("+0"), ids, prompt, new)
 
+    @property
+    def rows(self) -> tuple[torch.Tensor, ...]:
+        """Prompts of unequal length, shape (n,) each."""
+        return self.passes.batch.rows
+
     # --- ways of asking ----------------------------------------------------------------------------------------------
 
     def recorded(self, *names: str) -> Iterator[Attempt]:
-        """What recorded passes gave, every row of them."""
-        for name in names:
-            taken = self.passes.take(name)
-            if taken is None:
-                continue
+        """What recorded passes gave, every row of them; "" stands for one that the model is too short for."""
+        for name in filter(None, names):
+            taken = self.passes.taken[name]
             run = taken.run
             if self._again:
                 with self._watched():
@@ -130,10 +134,10 @@ class Lab:
         yield from self._attempts(named(text.name, way), run, text.prompt, compared=compared, asked=text.new)
 
     def generate_batch(
-        self, name: str, rows: Sequence[torch.Tensor], new: int, side: str = "left", **options: Any
+        self, name: str, rows: Sequence[torch.Tensor], new: int = STEPS, **options: Any
     ) -> Iterator[Attempt]:
-        """generate() for rows of unequal length, each of shape (n,); one attempt per row."""
-        ids, mask = padded(rows, side, self.patient.pad_token_id)
+        """generate() for rows, each of shape (n,), padded on the left; one attempt per row."""
+        ids, mask = padded(rows, "left", self.patient.pad_token_id)
         run = self.run(
             lambda recorder: runs.generate(self.model, ids, new, recorder=recorder, attention_mask=mask, **options),
             padding=mask,

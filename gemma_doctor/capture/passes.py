@@ -46,6 +46,7 @@ class Passes:
 
     Attributes:
         done: finished passes by name, in the order in which they ran.
+        taken: what came out of each, by the same names.
         rotations: per layer, from the first pass that showed them.
         timing: seconds, tokens per second and peak memory of the long generation.
         unreadable: why calls that should have been read could not be, "" if all could.
@@ -60,7 +61,7 @@ class Passes:
         self.rotations: dict[int, LayerRotation] = {}
         self.timing: dict[str, float] = {}
         self.unreadable = ""
-        self._taken: dict[str, Taken] = {}
+        self.taken: dict[str, Taken] = {}
         self.window = window = patient.reduced_window
         self.references = References(patient.reduced, facts.shares_kv, window)
         self.edge = window if window is not None and window > 0 else EDGE_WITHOUT_WINDOW
@@ -98,16 +99,6 @@ class Passes:
         length = 2 * self.edge if self._positions is None else max(min(2 * self.edge, self._positions - STEPS), 1)
         return "prompt 2W" if self.patient.window and length == 2 * self.edge else f"prompt of {length}", length
 
-    def take(self, name: str) -> Taken | None:
-        """A pass by name, run now if it was not yet; None if the model is too short for it."""
-        if name == "second turn":
-            _ = self.second_turn
-        elif name == "padded batch":
-            _ = self.batch
-        elif name.startswith("scored"):
-            _ = self.scored
-        return self._taken.get(name)
-
     def asked(self, prompt: int) -> int:
         """New tokens for the long generation: across the edge by the margin, what the user allows, what fits."""
         wanted = self.settings.max_new_tokens or max(self.edge - prompt, 0) + self.settings.margin
@@ -143,7 +134,7 @@ class Passes:
                 reference = self.references.over(run.tokens, asked + 1)
             except CouldNotLook as error:
                 why_not = str(error)
-        self._taken["long generate"] = Taken(run, prompt, None, again)
+        self.taken["long generate"] = Taken(run, prompt, None, again)
         return Crossing(self._finished("long generate", run, prompt), run, reference, why_not)
 
     @cached_property
@@ -162,7 +153,7 @@ class Passes:
             return self._run(self.patient.reduced, ids, STEPS, recorder, mask)
 
         run = again(Recorder(real, some_rows(self.edge, STEPS)))
-        self._taken["padded batch"] = Taken(run, columns, mask, again)
+        self.taken["padded batch"] = Taken(run, columns, mask, again)
         return Batch(self._finished("padded batch", run, columns, padded=True), run, rows, real)
 
     def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> None:
@@ -180,7 +171,7 @@ class Passes:
             return self._run(model, ids, steps, recorder, torch.ones_like(ids))
 
         run = again(Recorder(_all_real(ids), wanted))
-        self._taken[name] = Taken(run, length, None, again)
+        self.taken[name] = Taken(run, length, None, again)
         self._finished(name, run, length, window=window)
 
     @cached_property
@@ -189,7 +180,7 @@ class Passes:
         if that prompt was not run to its end.
         """
         _ = self.prompts()
-        beyond = self._taken.get(self._beyond[0])
+        beyond = self.taken.get(self._beyond[0])
         if beyond is None or beyond.run.crash is not None:
             return ""
         same_as, tokens = self._beyond[0], beyond.run.tokens
@@ -201,16 +192,19 @@ class Passes:
             return runs.forward(self.patient.reduced, tokens, mask, recorder, use_cache=use_cache, last=STEPS)
 
         run = again(Recorder(_all_real(tokens), some_rows(self.edge, STEPS)))
-        self._taken[name] = Taken(run, tokens.shape[1], None, again)
+        self.taken[name] = Taken(run, tokens.shape[1], None, again)
         self._finished(name, run, tokens.shape[1], same_tokens_as=same_as)
         return name
 
     @cached_property
-    def second_turn(self) -> None:
-        """Generate, then hand the returned cache back with more tokens, which cross the edge in one forward."""
+    def second_turn(self) -> str:
+        """Generate, then hand the returned cache back with more tokens, which cross the edge in one forward.
+
+        Returns the pass's name, "" if the model has no positions for it.
+        """
         length = max(1, self.edge - SECOND_TURN_TOKENS + 2)
         if not self.fits(length + SECOND_TURN_TOKENS + 2 * STEPS):
-            return
+            return ""
         self.progress("second turn")
         first = self._prompt(length)
         model = self.patient.reduced
@@ -223,8 +217,8 @@ class Passes:
             return runs.generate(model, ids, STEPS, recorder=recorder, cache=run.cache)
 
         run = again(Recorder(_all_real(first), decode_steps))
-        self._taken["second turn"] = Taken(run, length + STEPS + SECOND_TURN_TOKENS, None, again)
-        self._finished("second turn", run, length)
+        self.taken["second turn"] = Taken(run, length + STEPS + SECOND_TURN_TOKENS, None, again)
+        return self._finished("second turn", run, length).name
 
     def fits(self, length: int) -> bool:
         return self._positions is None or length <= self._positions

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import fed_columns, hooked
+from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
 from gemma_doctor.capture.keys import KeyBook
 from gemma_doctor.capture.masks import dtype_name, mask_facts
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
@@ -125,10 +125,11 @@ class Recorder:
         running = self._running
         if running is None:
             return
+        cache = handed_cache(args, kwargs)
+        if running.cache is None and cache is not None:
+            running.cache = cache
+            self._watch(cache)
         for value in (*kwargs.values(), *args):
-            if running.cache is None and compat.is_cache(value):
-                running.cache = value
-                self._watch(value)
             if self.layer not in self.rotations and not self.forwards and is_rotation(value):
                 self._see_rotation(value)
 

@@ -6,9 +6,8 @@ One file per fault: a generator that changes the patient, yields, and undoes the
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from gemma_doctor.capture.model_facts import attention_modules
 from gemma_doctor.evidence import SLIDING
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
+from gemma_doctor.members import members
 
 Inject = Callable[[Patient], AbstractContextManager[None]]
 
@@ -109,10 +109,4 @@ def one_attention_of(model: Any) -> tuple[Any, int | None]:
 
 def all_faults() -> dict[str, Fault]:
     """Every fault by id, alphabetically."""
-    faults = {}
-    for info in pkgutil.iter_modules(__path__):
-        if info.name.startswith("_"):
-            continue  # what faults share
-        found = getattr(importlib.import_module(f"{__name__}.{info.name}"), info.name)
-        faults[found.id] = found
-    return faults
+    return {one.id: one for one in members(sys.modules[__name__])}

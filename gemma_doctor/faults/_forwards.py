@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from gemma_doctor import compat
-from gemma_doctor.capture.hooks import fed_columns, hooked
+from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults._generation import Options, generate_watched
 from gemma_doctor.loading import Patient
@@ -58,7 +57,7 @@ def mlp_edited(patient: Patient, edit: Callable[[Fed, torch.Tensor], torch.Tenso
     fed: list[Fed] = []
 
     def see(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = next((value for value in (*args, *kwargs.values()) if compat.is_cache(value)), None)
+        cache = handed_cache(args, kwargs)
         mask = kwargs.get("attention_mask")
         is_padding = isinstance(mask, torch.Tensor) and mask.dim() == 2
         start = 0 if cache is None else int(cache.get_seq_length())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.hooks import handed_cache, hooked
 from gemma_doctor.capture.masks import readable
 from gemma_doctor.faults import one_attention_of
 from gemma_doctor.loading import Patient
@@ -84,8 +84,9 @@ def mask_edited(patient: Patient, edit: Callable[[LayerMask], torch.Tensor]) -> 
 def _layer_mask(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], window: int) -> LayerMask:
     mask = kwargs.get("attention_mask")
     hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    caches = [compat.cache_layers(value) for value in (*args, *kwargs.values()) if compat.is_cache(value)]
-    held = next((one for layers in caches for one in layers if one.layer == module.layer_idx), None)
+    cache = handed_cache(args, kwargs)
+    layers = () if cache is None else compat.cache_layers(cache)
+    held = next((one for one in layers if one.layer == module.layer_idx), None)
     rows, fed = hidden.shape[:2]
     total = fed + ((held.seen or 0) if held else 0)
     width = fed + (held.stored if held else 0) if mask is None else mask.shape[-1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.hooks import handed_cache, hooked
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults import fault, no_window
 from gemma_doctor.loading import Patient
@@ -18,9 +18,9 @@ def cache_crashes_when_full(patient: Patient) -> Iterator[None]:
 
     def spoil(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         window = compat.window(compat.text_config(decoder)) or 0
-        for value in (*args, *kwargs.values()):
-            if compat.is_cache(value) and int(value.get_seq_length()) >= window:
-                compat.spoil_keys(value)
+        cache = handed_cache(args, kwargs)
+        if cache is not None and int(cache.get_seq_length()) >= window:
+            compat.spoil_keys(cache)
 
     with hooked([text_decoder(model) for model in patient.models], spoil):
         yield

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.hooks import handed_cache, hooked
 from gemma_doctor.faults import attention_of, fault
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
@@ -21,8 +21,8 @@ def cache_in_float64(patient: Patient) -> Iterator[None]:
         wider: dict[int, Any] = {}  # the layers are held so that no address is used twice
 
         def widen(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            caches = [value for value in (*args, *kwargs.values()) if compat.is_cache(value)]
-            for layer in (layer for cache in caches for layer in cache.layers if id(layer) not in wider):
+            cache = handed_cache(args, kwargs)
+            for layer in [] if cache is None else [one for one in cache.layers if id(one) not in wider]:
                 # a cache that makes its layers as it is filled has this one only at the next forward
                 changed.enter_context(compat.storing_float64(layer))
                 wider[id(layer)] = layer

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.hooks import handed_cache, hooked
 from gemma_doctor.faults import fault, last_attention_of
 from gemma_doctor.loading import Patient
 
@@ -20,11 +20,11 @@ def cache_length_wrong(patient: Patient) -> Iterator[None]:
         lying: set[int] = set()
 
         def shorten(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            for value in (*args, *kwargs.values()):
-                if compat.is_cache(value) and value.layers and id(value.layers[0]) not in lying:
-                    # undone at the end: generate() keeps some caches on the model and uses them again (4.57)
-                    changed.enter_context(compat.reporting_one_less(value.layers[0]))
-                    lying.add(id(value.layers[0]))
+            cache = handed_cache(args, kwargs)
+            if cache is not None and cache.layers and id(cache.layers[0]) not in lying:
+                # undone at the end: generate() keeps some caches on the model and uses them again (4.57)
+                changed.enter_context(compat.reporting_one_less(cache.layers[0]))
+                lying.add(id(cache.layers[0]))
 
         # When the last module is entered, layer 0 is there (caches make their layers as they are filled) and has stored
         # this forward's keys: nothing is wrong but what it reports.

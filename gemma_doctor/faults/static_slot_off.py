@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import hooked
+from gemma_doctor.capture.hooks import handed_cache, hooked
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
@@ -17,11 +17,10 @@ def static_slot_off(patient: Patient) -> Iterator[None]:
     """Move the last layer's values by one slot before each forward on a static cache that holds as many as it can."""
 
     def turn(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for value in (*args, *kwargs.values()):
-            if compat.is_cache(value) and any(
-                one.static and (one.seen or 0) >= one.stored for one in compat.cache_layers(value)
-            ):
-                compat.turn_values(value)
+        cache = handed_cache(args, kwargs)
+        layers = () if cache is None else compat.cache_layers(cache)
+        if any(one.static and (one.seen or 0) >= one.stored for one in layers):
+            compat.turn_values(cache)
 
     with hooked([text_decoder(model) for model in patient.models], turn):
         yield

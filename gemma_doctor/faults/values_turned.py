@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import fed_columns, hooked
+from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
@@ -17,9 +17,9 @@ def values_turned(patient: Patient) -> Iterator[None]:
     """Move the last layer's cached values by one token before each decode step."""
 
     def turn(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for value in (*args, *kwargs.values()):
-            if fed_columns(args, kwargs) == 1 and compat.is_cache(value) and value.layers:
-                compat.turn_values(value)
+        cache = handed_cache(args, kwargs)
+        if fed_columns(args, kwargs) == 1 and cache is not None and cache.layers:
+            compat.turn_values(cache)
 
     with hooked([text_decoder(model) for model in patient.models], turn):
         yield

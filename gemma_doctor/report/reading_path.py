@@ -89,7 +89,7 @@ def reading_path(report: Report, width: int | None, verbosity: int) -> Iterator[
     for group, results in groups.items():
         word = group_mark(results)
         lines.append(Line(f"  {group:<{wide}}  {word:<5}  ", _in_short(results), MARK_STYLES[word], one_line=True))
-    if any(finding.severity is not Severity.NOTE for finding in report.findings):
+    if not report.only_notes:
         yield Line(f"reading path{'   (in full: -v)' if any(is_cut(line, width) for line in lines) else ''}")
     yield from lines
 

@@ -60,14 +60,14 @@ def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
         yield BLANK
         yield from _block("warning", finding, report, verbosity)
     yield from _notes(report, verbosity)
-    if not _is_short(report):
+    if not report.only_notes:
         yield BLANK
     yield from reading_path(report, width, verbosity)
     yield from not_evaluated(report)
     if verbosity and report.timing.get("attention_backend"):
         yield Line("one attention call")
         yield from _kernel_times(report)
-    if not _is_short(report):
+    if not report.only_notes:
         yield BLANK
     yield _exit_line(report)
 
@@ -160,7 +160,7 @@ def _notes(report: Report, verbosity: int) -> Iterator[Line]:
             yield from _block("note", finding, report, verbosity)
         else:
             by_check.setdefault(finding.check, []).append(finding)
-    if by_check and not _is_short(report):
+    if by_check and not report.only_notes:
         yield BLANK
     for check, notes in by_check.items():
         first = notes[0]
@@ -168,11 +168,6 @@ def _notes(report: Report, verbosity: int) -> Iterator[Line]:
         if len(notes) > 1:
             said = f"{counted(len(notes), 'note')} (-v): {'; '.join(note.title for note in notes)}"
         yield Line(f"note  {check}   ", said, style=SEVERITY_STYLES[Severity.NOTE], indent=4)
-
-
-def _is_short(report: Report) -> bool:
-    """There is nothing above a note: a report of a few lines."""
-    return all(finding.severity is Severity.NOTE for finding in report.findings)
 
 
 def _more(finding: Finding, report: Report) -> str:

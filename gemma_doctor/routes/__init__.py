@@ -6,15 +6,15 @@ yields what came out of each. Whether that is right is judged elsewhere, against
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from gemma_doctor.errors import DoctorError, suggest
+from gemma_doctor.members import members
 
 if TYPE_CHECKING:
     from gemma_doctor.capture.attempt import Attempt
@@ -28,6 +28,7 @@ DEPTHS = ("quick", "default", "deep")
 BY_NAME = "by name"
 # What all other routes are built on.
 PLAIN = ("cached", "uncached")
+ROUTES_HINT = "gemma-doctor list shows them all"
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,7 @@ def route(condition: str, *, depth: str = "default", generates: bool = True) -> 
 @cache
 def all_routes() -> dict[str, Route]:
     """Every route by id, alphabetically."""
-    found = {}
-    for info in pkgutil.iter_modules(__path__):
-        if info.name.startswith("_"):
-            continue  # what routes share
-        one = getattr(importlib.import_module(f"{__name__}.{info.name}"), info.name)
-        found[one.id] = one
-    return found
+    return {one.id: one for one in members(sys.modules[__name__])}
 
 
 def declared(names: Sequence[str], depth: str) -> frozenset[str]:
@@ -102,6 +97,3 @@ def included(depth: str) -> frozenset[str]:
     """Ids of the routes that a depth looks at, whether they are in use or not."""
     depths = DEPTHS[: DEPTHS.index(depth) + 1]
     return frozenset(one.id for one in all_routes().values() if one.depth in depths)
-
-
-ROUTES_HINT = "gemma-doctor list shows them all"

@@ -22,4 +22,4 @@ def chunked_prefill(lab: Lab) -> Iterator[Attempt]:
         return
     for text in lab.texts(only=2):
         yield lab.generate(text, "prefill_chunk_size", prefill_chunk_size=chunk)
-    yield from lab.generate_batch("padded", lab.passes.batch.rows, new=lab.STEPS, prefill_chunk_size=chunk)
+    yield from lab.generate_batch("padded", lab.rows, prefill_chunk_size=chunk)

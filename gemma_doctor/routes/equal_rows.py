@@ -20,5 +20,5 @@ def equal_rows(lab: Lab) -> Iterator[Attempt]:
         return
     rows = [text.ids[: text.prompt]] * ROWS
     yield from lab.forward_batch("forward", rows, "left")
-    if lab.passes.facts.causal:
-        yield from lab.generate_batch("generate()", rows, new=text.new)
+    if lab.generates:
+        yield from lab.generate_batch("generate()", rows)

@@ -16,4 +16,4 @@ def flash_attention(lab: Lab) -> Iterator[Attempt]:
     flash = lab.attending("flash_attention_2").in_dtype("bfloat16")
     for text in lab.texts():
         yield flash.generate(text)
-    yield from flash.generate_batch("padded", lab.passes.batch.rows, new=lab.STEPS)
+    yield from flash.generate_batch("padded", lab.rows)

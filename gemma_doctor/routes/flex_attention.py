@@ -16,4 +16,4 @@ def flex_attention(lab: Lab) -> Iterator[Attempt]:
     flex = lab.attending("flex_attention")
     for text in lab.texts():
         yield flex.generate(text)
-    yield from flex.generate_batch("padded", lab.passes.batch.rows, new=lab.STEPS)
+    yield from flex.generate_batch("padded", lab.rows)

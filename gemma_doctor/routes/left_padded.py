@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def left_padded(lab: Lab) -> Iterator[Attempt]:
     """Rows of a left-padded batch."""
     if lab.patient.padding_side == "left":
-        yield from lab.recorded("padded batch")
+        yield from lab.recorded(lab.passes.batch.recorded.name)
     else:
-        yield from lab.generate_batch("batch", lab.passes.batch.rows, new=lab.STEPS)
-    yield from lab.forward_batch("forward with position_ids", lab.passes.batch.rows, "left", positions=True)
+        yield from lab.generate_batch("batch", lab.rows)
+    yield from lab.forward_batch("forward with position_ids", lab.rows, "left", positions=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @route("if you call generate() more than once on the same model object")
 def repeated_generate(lab: Lab) -> Iterator[Attempt]:
     """Generate() again on the same model object, with another text and with the first."""
-    second, first = (*lab.texts(only=1), None)[0], lab.text(lab.edge + 1, lab.STEPS)
+    second, first = next(lab.texts(only=1), None), lab.text(lab.edge + 1, lab.STEPS)
     if first is None or second is None:
         return
     for turn, text in (("first", first), ("second", second), ("third", first)):

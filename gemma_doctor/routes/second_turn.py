@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 @route("if you hand the returned cache back for a second turn", depth="quick")
 def second_turn(lab: Lab) -> Iterator[Attempt]:
     """A second turn on the returned cache."""
-    yield from lab.recorded("second turn")
+    yield from lab.recorded(lab.passes.second_turn)

@@ -15,5 +15,5 @@ def uncached(lab: Lab) -> Iterator[Attempt]:
     """One forward without a cache, in the subject's own backend and dtype."""
     for text in lab.texts():
         yield lab.forward(text)
-    if lab.passes.facts.causal and lab.passes.scored:
+    if lab.generates:
         yield from lab.recorded(lab.passes.scored)
