@@ -41,6 +41,7 @@ class Collector:
         patient: who is examined.
         settings: of the run.
         progress: called with one line before anything that takes a while.
+        brief: fewer passes (see `Passes`).
 
     Attributes:
         patient: as given.
@@ -48,14 +49,14 @@ class Collector:
         passes: what was run on it.
     """
 
-    def __init__(self, patient: Patient, settings: Settings, progress: Progress) -> None:
+    def __init__(self, patient: Patient, settings: Settings, progress: Progress, brief: bool = False) -> None:
         self.patient = patient
         self._settings, self._progress = settings, progress
         self._seconds: dict[type, float] = {}
         self._refused: dict[tuple[type, str], NotApplicable | CouldNotLook] = {}
         self._closed = ""
         self.facts = model_facts.model_facts(patient)
-        self.passes = Passes(patient, self.facts, settings, progress)
+        self.passes = Passes(patient, self.facts, settings, progress, brief)
         self.routes = Routes(patient, self.passes, settings)
         self._makers: dict[type, Callable[[], Any]] = {
             evidence.Config: lambda: patient.subject.config,

@@ -44,6 +44,9 @@ SECOND_TURN_TOKENS = 12
 class Passes:
     """Runs passes on one patient.
 
+    Args:
+        brief: leave out what only asks the same at other lengths: prompts at the very edge, the true window.
+
     Attributes:
         done: finished passes by name, in the order in which they ran.
         taken: what came out of each, by the same names.
@@ -54,8 +57,11 @@ class Passes:
         references: the reference route.
     """
 
-    def __init__(self, patient: Patient, facts: ModelFacts, settings: Settings, progress: Progress) -> None:
+    def __init__(
+        self, patient: Patient, facts: ModelFacts, settings: Settings, progress: Progress, brief: bool = False
+    ) -> None:
         self.patient, self.facts, self.settings, self.progress = patient, facts, settings, progress
+        self._brief = brief
         self.text = Tokens(patient, settings.prompt, settings.seed)
         self.done: dict[str, Pass] = {}
         self.rotations: dict[int, LayerRotation] = {}
@@ -75,14 +81,14 @@ class Passes:
             _ = self.scored
             _ = self.second_turn
         _ = self.batch
-        window = self.patient.window
+        window = self.patient.window if not self._brief else None
         if window is not None and window != self.patient.reduced_window and window <= LONGEST_TRUE_WINDOW:
             self._simple("true window", window - BEFORE_EDGE, TRUE_WINDOW_STEPS, true_window=True)
 
     def prompts(self) -> tuple[str, ...]:
         """Run one prompt after the other: from below the edge to beyond it. Returns the names of their passes."""
         edge = self.edge
-        lengths = {self._edge_name(delta): edge + delta for delta in (-1, 0, 1)}
+        lengths = {self._edge_name(delta): edge + delta for delta in (-1, 0, 1) if not self._brief}
         lengths[self._beyond[0]] = self._beyond[1]
         if self.facts.causal:
             _ = self.crossing  # made by being asked for

@@ -19,8 +19,25 @@ from gemma_doctor.evidence import SLIDING
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
 from gemma_doctor.members import members
+from gemma_doctor.registry import built_in
 
 Inject = Callable[[Patient], AbstractContextManager[None]]
+
+# Checks that do not exist yet, and their groups. Faults that wait for one are written all the same.
+WAITED_FOR = {
+    "layer-pattern": "config",
+    "config-drift": "config",
+    "bos-token": "tokens",
+    "pad-token": "tokens",
+    "truncation": "tokens",
+    "rope-precision": "positions",
+    "activation": "numerics",
+    "embedding-scale": "numerics",
+    "norm-precision": "numerics",
+    "reference-parity": "numerics",
+    "softcap": "numerics",
+    "stop-tokens": "generation",
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +46,7 @@ class Fault:
 
     Attributes:
         id: slug; the file name with dashes.
-        caught_by: id of the check that must be its cause.
+        caught_by: id of the check that must be its cause; one of WAITED_FOR if there is none yet.
         inject: context manager: sick inside the block, as before after it.
         why_not: reason why a patient cannot have it, "" if it can.
         severity: of the finding: what only costs memory or time is a warning.
@@ -46,6 +63,11 @@ class Fault:
     @property
     def title(self) -> str:
         return (inspect.getdoc(self.inject) or "").splitlines()[0]
+
+    @property
+    def group(self) -> str:
+        """Of the reading path, where its check stands or will stand."""
+        return WAITED_FOR.get(self.caught_by) or next(one.group for one in built_in() if one.id == self.caught_by)
 
 
 def fault(

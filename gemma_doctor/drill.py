@@ -1,0 +1,225 @@
+"""The drill: put known faults into a healthy subject, one at a time, and see whether the right check is the cause."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from gemma_doctor import __version__
+from gemma_doctor.capture.collector import Collector
+from gemma_doctor.check import GROUPS, Check
+from gemma_doctor.diagnose import chosen_checks, conclude
+from gemma_doctor.drilled import Drilled, DrillReport, Verdict
+from gemma_doctor.errors import DoctorError, TimedOut, suggest
+from gemma_doctor.examine import examine
+from gemma_doctor.facts import report_facts
+from gemma_doctor.faults import Fault, all_faults
+from gemma_doctor.finding import CheckResult, Finding, Severity
+from gemma_doctor.loading import Patient, admit
+from gemma_doctor.registry import built_in
+from gemma_doctor.routes import looked_at
+from gemma_doctor.settings import Progress, Settings
+from gemma_doctor.subject import resolve
+
+MARGIN = 8  # tokens past the window's edge: a fault shows at the edge, how long it lasts is the check's own question
+PROBE = 80  # tokens of the forward that must be bit-identical afterwards; more than any reduced window holds
+
+
+def drill(settings: Settings, names: Sequence[str], progress: Progress) -> DrillReport:
+    """Drill one subject.
+
+    Args:
+        settings: of the run. Routes and depth say which routes the gate looks at; faults of others are n/a.
+        names: ids of faults; all if there are none.
+        progress: called with one line per fault.
+
+    Raises:
+        DoctorError: there is no such fault, the subject cannot be examined, or it is not healthy.
+    """
+    started = time.perf_counter()
+    faults = chosen_faults(names)
+    subject = resolve(settings)
+    patient = admit(subject, settings, progress)
+    drilled: list[Drilled] = []
+    stopped: BaseException | None = None
+    with patient.threads():
+        progress(f"the healthy subject, then {len(faults)} faults")
+        drills = Drills(patient, settings)
+        try:
+            for number, one in enumerate(faults, start=1):
+                progress(f"fault {number} of {len(faults)}: {one.id}")
+                drilled.append(drills.of(one))
+                if drilled[-1].verdict is Verdict.NOT_UNDONE:
+                    raise DoctorError(
+                        f"{one.id} left the subject changed", "what was drilled after it would prove nothing"
+                    )
+        except (KeyboardInterrupt, TimedOut, DoctorError) as error:
+            stopped = error
+    facts = report_facts(patient.subject, settings, drills.collector)
+    report = DrillReport(
+        version=__version__,
+        remarks=patient.subject.remarks,
+        drilled=tuple(drilled),
+        left=len(faults) - len(drilled),
+        stopped="" if stopped is None else str(stopped) or "interrupted",
+        interrupted=isinstance(stopped, KeyboardInterrupt),
+        subject=facts["subject"],
+        environment=facts["environment"],
+        passes=facts["passes"],
+        timing={"total": time.perf_counter() - started, "healthy": drills.seconds},
+    )
+    return replace(report, exit_code=_exit_code(report))
+
+
+class Drills:
+    """A healthy patient, and what it says without any fault.
+
+    Args:
+        patient: who is drilled. Left as it was.
+        settings: of the run.
+
+    Attributes:
+        collector: what the healthy patient was examined with.
+        seconds: what that took.
+        twin: its findings above a note that follow from no other.
+
+    Raises:
+        DoctorError: the patient is not healthy.
+    """
+
+    def __init__(self, patient: Patient, settings: Settings) -> None:
+        self.patient, self._settings = patient, settings
+        self._state = _state(patient)
+        self._covered = {one.id for one in built_in()}
+        started = time.perf_counter()
+        results, self.collector = _examined(patient, self._with(()))
+        self.seconds = time.perf_counter() - started
+        self.twin = _causes(results)
+        errors = sorted({one.check for one in self.twin if one.severity is Severity.ERROR})
+        if errors:
+            raise DoctorError(
+                f"{patient.subject.name} is sick already ({', '.join(errors)}): what a fault adds would prove nothing",
+                "gemma-doctor check it first, or drill a healthy release or subject",
+            )
+
+    def of(self, fault: Fault) -> Drilled:
+        """Put one fault in, examine, take it out again."""
+        drilled = Drilled(
+            fault=fault.id,
+            title=fault.title,
+            group=fault.group,
+            expected=fault.caught_by,
+            verdict=Verdict.NOT_APPLICABLE,
+            reason=self._why_not(fault),
+        )
+        if drilled.reason:
+            return drilled
+        if fault.caught_by not in self._covered:
+            return replace(drilled, verdict=Verdict.NOT_COVERED)
+        started = time.perf_counter()
+        with fault.inject(self.patient):
+            results, _ = _examined(self.patient, self._with(fault.routes))
+        drilled = replace(drilled, **self._verdict(fault, results), seconds=time.perf_counter() - started)
+        if _state(self.patient) != self._state:
+            return replace(drilled, verdict=Verdict.NOT_UNDONE, reason="taken out again, the subject is not as before")
+        return drilled
+
+    def _with(self, routes: Sequence[str]) -> Settings:
+        in_use = (*self._settings.routes, *looked_at((), "quick"), *routes)
+        return replace(self._settings, routes=in_use, depth="quick", margin=MARGIN)
+
+    def _why_not(self, fault: Fault) -> str:
+        """Why a fault cannot be put in, or would not be looked at; empty if it can and would."""
+        unseen = sorted(set(fault.routes) - looked_at(self._settings.routes, self._settings.depth))
+        if unseen:
+            return f"--depth {self._settings.depth} does not look at the route {', '.join(unseen)}"
+        already = {finding.check for finding in self.twin if finding.severity >= fault.severity}
+        if fault.caught_by in already:
+            return f"{fault.caught_by} has a finding on the healthy subject"
+        return fault.why_not(self.patient)
+
+    def _verdict(self, fault: Fault, results: Sequence[CheckResult]) -> dict[str, Any]:
+        """The cause must be the expected check, at the fault's severity, and nothing else new."""
+        known = {(one.check, one.severity) for one in self.twin}
+        new = [one for one in _causes(results) if (one.check, one.severity) not in known]
+        right = {(one.check, one.severity) for one in new} == {(fault.caught_by, fault.severity)}
+        every = [finding for one in results for finding in one.findings]
+        seen = next((one.observed for one in new if one.check == fault.caught_by), "")
+        return {
+            "verdict": Verdict.CAUGHT if right else Verdict.WRONG if new else Verdict.MISSED,
+            "causes": tuple(dict.fromkeys(one.check for one in new)),
+            "consequences": tuple(dict.fromkeys(one.check for one in every if one.follows_from)),
+            "observed": seen,
+        }
+
+
+def chosen_faults(names: Sequence[str]) -> list[Fault]:
+    """Faults by id, in reading-path order; all of them if none is named.
+
+    Raises:
+        DoctorError: there is no fault of that name.
+    """
+    known = all_faults()
+    for name in names:
+        if name not in known:
+            raise DoctorError(
+                f"--faults: there is no fault {name!r}{suggest(name, known)}", "gemma-doctor list shows them"
+            )
+    chosen = [known[name] for name in dict.fromkeys(names or known)]
+    return sorted(chosen, key=lambda one: (GROUPS.index(one.group), one.caught_by, one.id))
+
+
+def _examined(patient: Patient, settings: Settings) -> tuple[tuple[CheckResult, ...], Collector]:
+    """What the checks say of a patient as it is now.
+
+    Raises:
+        KeyboardInterrupt, TimedOut: the examination was stopped.
+    """
+    checks: tuple[Check, ...] = chosen_checks(settings)
+    collector = Collector(patient, settings, lambda line: None, brief=True)
+    results, stopped = examine(checks, collector)
+    if stopped is not None:
+        raise stopped
+    return conclude(results, checks, collector), collector
+
+
+def _causes(results: Sequence[CheckResult]) -> list[Finding]:
+    """Findings above a note that follow from no other, in reading-path order."""
+    every = (finding for one in results for finding in one.findings)
+    return [one for one in every if one.severity > Severity.NOTE and not one.follows_from]
+
+
+def _state(patient: Patient) -> list[object]:
+    """What must be the same before and after: logits bit by bit, configurations, hooks, the tokenizer's settings."""
+    return [*_models(patient), *_tokenizer(patient)]
+
+
+def _models(patient: Patient) -> Iterator[object]:
+    for model in patient.models:
+        ids = torch.arange(10, 10 + PROBE, device=model.device)[None]
+        with torch.inference_mode():
+            yield model(ids).logits.float().cpu().numpy().tobytes()
+        yield model.config.to_json_string()
+        yield model.generation_config.to_json_string()
+        yield sum(len(one._forward_hooks) + len(one._forward_pre_hooks) for one in model.modules())
+
+
+def _tokenizer(patient: Patient) -> Iterator[object]:
+    yield patient.padding_side
+    if patient.tokenizer is not None:
+        yield from (getattr(patient.tokenizer, name, None) for name in ("padding_side", "truncation_side"))
+        yield patient.tokenizer("a b").input_ids
+        yield {**patient.tokenizer.special_tokens_map}
+
+
+def _exit_code(report: DrillReport) -> int:
+    """130 interrupted > 2 stopped early, or nothing was drilled > 1 not all caught > 0."""
+    if report.interrupted:
+        return 130
+    if report.stopped or not report.applicable:
+        return 2
+    return int(report.count(Verdict.CAUGHT) < report.applicable)
