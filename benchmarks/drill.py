@@ -1,23 +1,29 @@
 """The drill over families and backends: the score per check and family.
 
-    python benchmarks/drill.py [--families NAME ...] [--faults NAME ...] [--write docs/drill.md]
+    python benchmarks/drill.py [--families NAME ...] [--backends NAME ...] [--faults NAME ...] [--jobs N] [-v]
+    python benchmarks/drill.py --write docs/drill.md
 
-One process, one thread. Exits 1 if an applicable fault was not caught. --write makes the table of the docs, which
-stands for all families and all faults.
+One thread per process. Exits 1 if an applicable fault was not caught, or a healthy twin has a finding above a note.
+--write makes the page of the docs, over all families and all faults (about half an hour of one core).
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Iterator, Mapping
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gemma_doctor.check import GROUPS
 from gemma_doctor.drilled import APPLICABLE, Drilled, Verdict
 
 ROOT = Path(__file__).parent.parent
+COMMAND = "python benchmarks/drill.py --write docs/drill.md"
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class Family:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
+QWEN2_WINDOW = {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 14}
 FAMILIES = (
     Family("gemma", "gemma-2b"),
     Family("gemma2", "gemma-2-2b", ("eager",)),
@@ -47,62 +54,112 @@ FAMILIES = (
     Family("mistral", "mistral-7b-v0.1"),
     Family("cohere2", "c4ai-command-r7b-12-2024"),
     Family("gpt_oss", "gpt-oss-20b", ("eager",)),
-    Family(
-        "qwen2 with a window",
-        "qwen2.5-7b-instruct",
-        overrides={"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 14},
-    ),
+    Family("qwen2 with a window", "qwen2.5-7b-instruct", overrides=QWEN2_WINDOW),
     Family("olmo3", "olmo-3.1-32b-instruct"),
     Family("starcoder2", "starcoder2-7b"),
     Family("phi3", "phi-3-mini-4k-instruct"),
     Family("llama", "llama-3.1-8b-instruct"),
 )
+COMBINATIONS = tuple((family, backend) for family in FAMILIES for backend in family.backends)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--families", nargs="+", default=[], choices=[one.name for one in FAMILIES], metavar="NAME")
-    parser.add_argument("--backends", nargs="+", default=["sdpa", "eager"], metavar="NAME")
-    parser.add_argument("--faults", nargs="+", default=[], metavar="NAME")
-    parser.add_argument("-v", "--verbose", action="store_true", help="every fault, not only those that were not caught")
-    given = parser.parse_args()
-    missed = 0
-    for family in FAMILIES:
-        if given.families and family.name not in given.families:
-            continue
-        for backend in (one for one in family.backends if one in given.backends):
-            started, applicable, caught = time.process_time(), 0, 0
-            for one in drilled(family, backend, given.faults):
-                applicable += one.verdict in APPLICABLE
-                caught += one.verdict is Verdict.CAUGHT
-                if given.verbose or (one.verdict in APPLICABLE and one.verdict is not Verdict.CAUGHT):
-                    print(
-                        f"  {one.verdict.value:15} {one.fault:32} {one.expected:20} {one.seconds:4.1f} s  {_said(one)}"
-                    )
-            missed += applicable - caught
-            print(
-                f"{family.name} {backend}: {caught} of {applicable} caught, {time.process_time() - started:.0f} s",
-                flush=True,
-            )
-    return int(missed > 0)
+@dataclass(frozen=True)
+class Score:
+    """What one family says with one backend.
+
+    Attributes:
+        twin: findings above a note on the healthy skeleton, as "check: title".
+        drilled: one per fault.
+    """
+
+    family: Family
+    backend: str
+    twin: tuple[str, ...]
+    drilled: tuple[Drilled, ...]
+
+    @property
+    def not_caught(self) -> list[Drilled]:
+        return [one for one in self.drilled if one.verdict in APPLICABLE and one.verdict is not Verdict.CAUGHT]
+
+    @property
+    def applicable(self) -> int:
+        return sum(one.verdict in APPLICABLE for one in self.drilled)
+
+    @property
+    def seconds(self) -> float:
+        return sum(one.seconds for one in self.drilled)
 
 
-def drilled(family: Family, backend: str, names: list[str]) -> Iterator[Drilled]:
-    """The faults of one family, one after the other."""
-    import torch
-
-    from gemma_doctor.drill import Drills, chosen_faults
+def patient_of(family: Family, backend: str) -> Any:
+    """Its skeleton, and settings under which every route is looked at."""
     from gemma_doctor.loading import admit
     from gemma_doctor.settings import Settings
     from gemma_doctor.subject import resolve
 
-    torch.set_num_threads(1)
     settings = Settings(
-        subject=family.preset, weights="skeleton", attn_implementation=backend, overrides=family.overrides
+        subject=family.preset,
+        weights="skeleton",
+        attn_implementation=backend,
+        overrides=family.overrides,
+        depth="deep",
     )
-    drills = Drills(admit(resolve(settings), settings, lambda line: None), settings)
-    for one in chosen_faults(names):
-        yield drills.of(one)
+    return admit(resolve(settings), settings, lambda line: None), settings
+
+
+def score(combination: tuple[Family, str], names: Sequence[str]) -> Score:
+    """Drill one family with one backend."""
+    import torch
+
+    from gemma_doctor.drill import Drills, chosen_faults
+
+    torch.set_num_threads(1)
+    drills = Drills(*patient_of(*combination))
+    twin = tuple(f"{one.check}: {one.title}" for one in drills.twin)
+    return Score(*combination, twin, tuple(map(drills.of, chosen_faults(names))))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", nargs="+", choices=[one.name for one in FAMILIES], metavar="NAME")
+    parser.add_argument("--backends", nargs="+", default=["sdpa", "eager"], metavar="NAME")
+    parser.add_argument("--faults", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="combinations at once")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page of the docs")
+    parser.add_argument("-v", "--verbose", action="store_true", help="every fault, not only those that were not caught")
+    given = parser.parse_args()
+    if given.write and (given.families or given.faults):
+        parser.error("--write is for all families and all faults")
+    chosen = [
+        (family, backend)
+        for family, backend in COMBINATIONS
+        if (not given.families or family.name in given.families) and backend in given.backends
+    ]
+    scores = []
+    for one in _scores(chosen, given.faults, given.jobs):
+        scores.append(one)
+        for line in _lines(one, given.verbose):
+            print(line, flush=True)
+    if given.write:
+        given.write.write_text(page(scores), encoding="utf-8")
+    return int(any(one.not_caught or one.twin for one in scores))
+
+
+def _scores(chosen: Sequence[tuple[Family, str]], names: Sequence[str], jobs: int) -> Iterator[Score]:
+    if jobs == 1:
+        yield from map(partial(score, names=names), chosen)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(partial(score, names=names), chosen)
+
+
+def _lines(one: Score, verbose: bool) -> Iterator[str]:
+    for drilled in one.drilled if verbose else one.not_caught:
+        name = f"{drilled.verdict.value:15} {drilled.fault:34} {drilled.expected:20}"
+        yield f"  {name} {drilled.seconds:4.1f} s  {_said(drilled)}"
+    for said in one.twin:
+        yield f"  the healthy twin: {said}"
+    caught = one.applicable - len(one.not_caught)
+    yield f"{one.family.name} {one.backend}: {caught} of {one.applicable} caught, {one.seconds:.0f} s"
 
 
 def _said(one: Drilled) -> str:
@@ -111,5 +168,69 @@ def _said(one: Drilled) -> str:
     return f"causes {', '.join(one.causes) or 'none'}; follow {', '.join(one.consequences) or 'none'}; {one.observed}"
 
 
+# --- the page of the docs --------------------------------------------------------------------------------------------
+
+
+def page(scores: Sequence[Score]) -> str:
+    """The score per check and family, every fault, and what is not covered yet, as Markdown."""
+    from gemma_doctor.facts import version_of
+
+    every = [drilled for one in scores for drilled in one.drilled]
+    applicable = sum(one.verdict in APPLICABLE for one in every)
+    caught = sum(one.verdict is Verdict.CAUGHT for one in every)
+    healthy = sum(not one.twin for one in scores)
+    waiting = {one.fault for one in every if one.verdict is Verdict.NOT_COVERED}
+    parts = [
+        "# The drill: would the doctor have noticed?",
+        f"Made by `{COMMAND}` with transformers {version_of('transformers')} and torch {version_of('torch')}; "
+        "`gemma-doctor drill SUBJECT` does the same for one subject. Every fault is put into the healthy skeleton of "
+        "every family with every attention backend that the release offers it. It is caught if the expected check is "
+        "the only cause and every other failing check is its consequence.",
+        f"**{caught} of {applicable} caught; {healthy} of {len(scores)} healthy twins without a finding; "
+        f"{len(waiting)} faults not yet covered.**",
+        "## Caught, per check and family",
+        "Caught / applicable, all faults of the check and both backends together; a blank where no fault of the check "
+        "applies.",
+        _table(("check", *(one.name for one in FAMILIES)), _per_check(scores)),
+        "## Every fault",
+        "*In*: with how many of the combinations of family and backend it could be put in.",
+        _table(("fault", "what is done", "its cause must be", "in"), _per_fault(every)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _per_check(scores: Sequence[Score]) -> Iterator[tuple[str, ...]]:
+    names = {(one.group, one.expected) for score in scores for one in score.drilled}
+    for group, check in sorted(names, key=lambda name: (GROUPS.index(name[0]), name[1])):
+        cells = []
+        for family in FAMILIES:
+            own = [
+                one
+                for score in scores
+                if score.family.name == family.name
+                for one in score.drilled
+                if one.expected == check
+            ]
+            count = Counter(one.verdict for one in own)
+            put_in = sum(count[verdict] for verdict in APPLICABLE)
+            cells.append(f"{count[Verdict.CAUGHT]}/{put_in}" if put_in else "")
+        if any(cells):
+            yield (f"{group}: {check}", *cells)
+
+
+def _per_fault(every: Sequence[Drilled]) -> Iterator[tuple[str, ...]]:
+    for name in dict.fromkeys(one.fault for one in every):
+        own = [one for one in every if one.fault == name]
+        put_in = sum(one.verdict in APPLICABLE for one in own)
+        covered = all(one.verdict is not Verdict.NOT_COVERED for one in own)
+        where = f"{put_in} of {len(own)}" if covered else "not yet covered"
+        yield name, own[0].title.rstrip("."), own[0].expected, where
+
+
+def _table(head: Sequence[str], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -13,19 +13,20 @@ from gemma_doctor import __version__
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.check import GROUPS, Check
 from gemma_doctor.diagnose import chosen_checks, conclude
-from gemma_doctor.drilled import Drilled, DrillReport, Verdict
-from gemma_doctor.errors import DoctorError, TimedOut, suggest
+from gemma_doctor.drilled import BROKEN, Drilled, DrillReport, Verdict
+from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
 from gemma_doctor.examine import examine
 from gemma_doctor.facts import report_facts
+from gemma_doctor.fault_names import require_known
 from gemma_doctor.faults import Fault, all_faults
-from gemma_doctor.finding import CheckResult, Finding, Severity
+from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
 from gemma_doctor.loading import Patient, admit
-from gemma_doctor.registry import built_in
-from gemma_doctor.routes import looked_at
+from gemma_doctor.registry import built_in, select
+from gemma_doctor.routes import declared, looked_at
 from gemma_doctor.settings import Progress, Settings
 from gemma_doctor.subject import resolve
 
-MARGIN = 8  # tokens past the window's edge: a fault shows at the edge, how long it lasts is the check's own question
+MARGIN = 4  # tokens past the window's edge: a fault shows at the edge, how long it lasts is the check's own question
 PROBE = 80  # tokens of the forward that must be bit-identical afterwards; more than any reduced window holds
 
 
@@ -69,7 +70,11 @@ def drill(settings: Settings, names: Sequence[str], progress: Progress) -> Drill
         interrupted=isinstance(stopped, KeyboardInterrupt),
         subject=facts["subject"],
         environment=facts["environment"],
-        passes=facts["passes"],
+        passes={
+            **facts["passes"],
+            "routes_in_use": sorted(declared(settings.routes, settings.depth)),
+            "depth": settings.depth,
+        },
         timing={"total": time.perf_counter() - started, "healthy": drills.seconds},
     )
     return replace(report, exit_code=_exit_code(report))
@@ -95,6 +100,7 @@ class Drills:
         self.patient, self._settings = patient, settings
         self._state = _state(patient)
         self._covered = {one.id for one in built_in()}
+        self._chosen = {one.id for one in select(built_in(), settings.select, settings.ignore)}
         started = time.perf_counter()
         results, self.collector = _examined(patient, self._with(()))
         self.seconds = time.perf_counter() - started
@@ -121,9 +127,13 @@ class Drills:
         if fault.caught_by not in self._covered:
             return replace(drilled, verdict=Verdict.NOT_COVERED)
         started = time.perf_counter()
-        with fault.inject(self.patient):
-            results, _ = _examined(self.patient, self._with(fault.routes))
-        drilled = replace(drilled, **self._verdict(fault, results), seconds=time.perf_counter() - started)
+        try:
+            with fault.inject(self.patient):
+                results, _ = _examined(self.patient, self._with(fault.routes))
+            said = self._verdict(fault, results)
+        except Exception as error:  # whatever it is, the other faults are still to be drilled
+            said = {"verdict": Verdict.CRASHED, "reason": f"{type(error).__name__}: {in_one_line(error)}"}
+        drilled = replace(drilled, **said, seconds=time.perf_counter() - started)
         if _state(self.patient) != self._state:
             return replace(drilled, verdict=Verdict.NOT_UNDONE, reason="taken out again, the subject is not as before")
         return drilled
@@ -137,6 +147,8 @@ class Drills:
         unseen = sorted(set(fault.routes) - looked_at(self._settings.routes, self._settings.depth))
         if unseen:
             return f"--depth {self._settings.depth} does not look at the route {', '.join(unseen)}"
+        if fault.caught_by in self._covered - self._chosen:
+            return f"{fault.caught_by} is left out by select or ignore"
         already = {finding.check for finding in self.twin if finding.severity >= fault.severity}
         if fault.caught_by in already:
             return f"{fault.caught_by} has a finding on the healthy subject"
@@ -144,6 +156,9 @@ class Drills:
 
     def _verdict(self, fault: Fault, results: Sequence[CheckResult]) -> dict[str, Any]:
         """The cause must be the expected check, at the fault's severity, and nothing else new."""
+        crashed = [f"{one.check}: {one.reason}" for one in results if one.outcome is Outcome.ERROR]
+        if crashed:
+            return {"verdict": Verdict.CRASHED, "reason": crashed[0]}
         known = {(one.check, one.severity) for one in self.twin}
         new = [one for one in _causes(results) if (one.check, one.severity) not in known]
         right = {(one.check, one.severity) for one in new} == {(fault.caught_by, fault.severity)}
@@ -164,11 +179,7 @@ def chosen_faults(names: Sequence[str]) -> list[Fault]:
         DoctorError: there is no fault of that name.
     """
     known = all_faults()
-    for name in names:
-        if name not in known:
-            raise DoctorError(
-                f"--faults: there is no fault {name!r}{suggest(name, known)}", "gemma-doctor list shows them"
-            )
+    require_known(names, known)
     chosen = [known[name] for name in dict.fromkeys(names or known)]
     return sorted(chosen, key=lambda one: (GROUPS.index(one.group), one.caught_by, one.id))
 
@@ -194,7 +205,7 @@ def _causes(results: Sequence[CheckResult]) -> list[Finding]:
 
 
 def _state(patient: Patient) -> list[object]:
-    """What must be the same before and after: logits bit by bit, configurations, hooks, the tokenizer's settings."""
+    """What must be the same before and after: logits bit by bit, settings, hooks, methods."""
     return [*_models(patient), *_tokenizer(patient)]
 
 
@@ -205,7 +216,10 @@ def _models(patient: Patient) -> Iterator[object]:
             yield model(ids).logits.float().cpu().numpy().tobytes()
         yield model.config.to_json_string()
         yield model.generation_config.to_json_string()
-        yield sum(len(one._forward_hooks) + len(one._forward_pre_hooks) for one in model.modules())
+        yield sum(
+            len(one._forward_hooks) + len(one._forward_pre_hooks) + ("forward" in vars(one)) for one in model.modules()
+        )
+        yield type(model).generate
 
 
 def _tokenizer(patient: Patient) -> Iterator[object]:
@@ -217,9 +231,9 @@ def _tokenizer(patient: Patient) -> Iterator[object]:
 
 
 def _exit_code(report: DrillReport) -> int:
-    """130 interrupted > 2 stopped early, or nothing was drilled > 1 not all caught > 0."""
+    """130 interrupted > 2 stopped early, a drill failed, or nothing was drilled > 1 not all caught > 0."""
     if report.interrupted:
         return 130
-    if report.stopped or not report.applicable:
+    if report.stopped or not report.applicable or report.count(*BROKEN):
         return 2
     return int(report.count(Verdict.CAUGHT) < report.applicable)

@@ -14,12 +14,15 @@ class Verdict(str, enum.Enum):
     CAUGHT = "caught"  # the expected check is the only cause; all other failing checks follow from it
     MISSED = "missed"  # nothing was found
     WRONG = "wrong cause"  # another check, or one more, is a cause
+    CRASHED = "crashed"  # putting it in raised an exception, or a check did while it was in
     NOT_UNDONE = "not undone"  # taken out again, the subject is not as it was before
     NOT_APPLICABLE = "n/a"  # the subject cannot have it
     NOT_COVERED = "not yet covered"  # its check does not exist yet
 
 
-APPLICABLE = (Verdict.CAUGHT, Verdict.MISSED, Verdict.WRONG, Verdict.NOT_UNDONE)
+APPLICABLE = (Verdict.CAUGHT, Verdict.MISSED, Verdict.WRONG, Verdict.CRASHED, Verdict.NOT_UNDONE)
+# Of these nothing is known: the drill itself failed.
+BROKEN = (Verdict.CRASHED, Verdict.NOT_UNDONE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ class Drilled:
         causes: ids of the checks that are causes and are none on the healthy subject, in reading-path order.
         consequences: ids of the failing checks that follow from them.
         observed: what the expected check saw, one line; empty if it saw nothing.
-        reason: of n/a, of "not undone", and of a run that was not finished.
+        reason: of n/a, "crashed" and "not undone".
         seconds: what injecting and examining took; 0 if it was not put in.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
+from functools import cache
 from types import ModuleType
 
 import gemma_doctor.checks as check_package
@@ -40,6 +41,7 @@ def validate(module: ModuleType, group: str, source: str = "gemma-doctor") -> Ch
     )
 
 
+@cache
 def built_in() -> tuple[Check, ...]:
     """All checks of this distribution, in reading-path order: by group, then by name."""
     found = []

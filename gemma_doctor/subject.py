@@ -234,7 +234,12 @@ def _weights(source: _Source, settings: Settings, has_demo: bool) -> tuple[str, 
     if settings.static:
         return "skeleton", ""
     if settings.weights == "skeleton":
-        return "skeleton", "SKELETON: random weights, as --weights skeleton asks"
+        why = (
+            "as --weights skeleton asks"
+            if settings.origins.get("weights") != "default"
+            else "unless --weights real asks"
+        )
+        return "skeleton", f"SKELETON: random weights, {why}"
     why, get = _missing_weights(source, has_demo)
     if not why:
         return "real", ""

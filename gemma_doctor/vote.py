@@ -13,7 +13,7 @@ from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
 from gemma_doctor.routes import PLAIN
 
 # What the reference route must pass before it may say which side is wrong.
-VOTERS = ("sliding-window", "position-ids", "rope-theta", "mask-pattern")
+VOTERS = ("sliding-window", "position-ids", "rope-theta", "all-masked-rows", "mask-pattern")
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,12 @@ class _OnReference:
 
 
 def with_sides(results: Sequence[CheckResult], source: Source) -> tuple[CheckResult, ...]:
-    """Say which side is wrong where a route differs from the reference."""
+    """Say which side is wrong where a route differs from the reference.
 
-    sides: dict[int, str] = {}  # by the facts of the model that was the reference: often one for all routes
+    A difference that nothing explains yet follows from what the reference is sick with, if the run is sick with it too.
+    """
+    sides: dict[int, _Side] = {}  # by the facts of the model that was the reference: often one for all routes
+    erring = {item.check for one in results for item in one.findings if item.severity is Severity.ERROR}
 
     def completed(finding: Finding) -> Finding:
         if not finding.against_reference:
@@ -47,24 +50,33 @@ def with_sides(results: Sequence[CheckResult], source: Source) -> tuple[CheckRes
         if reference is None:
             return replace(finding, wrong_side="undecided: nothing is known of the reference")
         model = id(reference[0])
-        sides[model] = sides.get(model) or _wrong_side(_OnReference(source, *reference))
-        return replace(finding, wrong_side=sides[model])
+        side = sides[model] = sides.get(model) or _wrong_side(_OnReference(source, *reference))
+        shared = next((one for one in side.sick if one in erring), "")
+        return replace(finding, wrong_side=side.said, follows_from=finding.follows_from or shared)
 
     return tuple(replace(one, findings=tuple(map(completed, one.findings))) for one in results)
 
 
-def _wrong_side(reference: _OnReference) -> str:
-    """Whether the reference route may vote, in words."""
+@dataclass(frozen=True)
+class _Side:
+    """Which side is wrong, in words, and which voters have an error on the reference."""
+
+    said: str
+    sick: tuple[str, ...] = ()
+
+
+def _wrong_side(reference: _OnReference) -> _Side:
+    """Whether the reference route may vote."""
     voters = [one for one in registry.built_in() if one.id in VOTERS]
     looked = [run_check(one, reference) for one in voters]
-    sick = [one.check for one in looked if one.worst is Severity.ERROR]
+    sick = tuple(one.check for one in looked if one.worst is Severity.ERROR)
     if sick:
-        return f"undecided: the reference is sick as well ({', '.join(sick)})"
+        return _Side(f"undecided: the reference is sick as well ({', '.join(sick)})", sick)
     unproven = [one.check for one in looked if one.outcome not in (Outcome.PASS, Outcome.NOT_APPLICABLE)]
     if unproven:
-        return f"undecided: the reference was not seen to pass {', '.join(unproven)}"
+        return _Side(f"undecided: the reference was not seen to pass {', '.join(unproven)}")
     passed = ", ".join(one.check for one in looked if one.outcome is Outcome.PASS)
-    return f"this route: the reference passes {passed}"
+    return _Side(f"this route: the reference passes {passed}")
 
 
 def with_effects(results: Sequence[CheckResult]) -> tuple[CheckResult, ...]:

@@ -10,7 +10,7 @@ import pytest
 from gemma_doctor.checks.cache.cache_growth import LEAK, MORE, SHARING, cache_growth
 from gemma_doctor.evidence import FULL, Pass, Trace
 from gemma_doctor.finding import Outcome, Severity
-from gemma_doctor.testing import one_pass, run_check, trace
+from gemma_doctor.testing import kernel_call, one_pass, run_check, trace, with_forward
 
 KEY = 100  # bytes of one key and value
 
@@ -86,6 +86,17 @@ def test_keys_that_no_query_can_read_are_a_warning(layer: int, due: int) -> None
     (finding,) = run_check(cache_growth, trace=sick(more)).findings
     assert (finding.title, finding.severity, finding.where.layers) == (MORE, Severity.WARNING, (layer,))
     assert (finding.observed, finding.expected) == (f"{due + 1} keys", f"{due} keys")
+
+
+def test_kept_keys_that_are_read_are_left_to_the_mask() -> None:
+    one = one_pass(12, 2)
+    step = one.forwards[1]
+    cache = (replace(step.cache[0], stored=13), *step.cache[1:])
+    sees_all = kernel_call(0, None, 1, 1, 13, causal_when_none=False)
+    read = with_forward(one, 1, cache=cache, calls=(sees_all, *step.calls[1:]))
+    result = run_check(cache_growth, trace=sick(read))
+    assert result.findings == ()
+    assert result.examined is not None and "are read in 1 layer: see mask-pattern" in result.examined.sentence
 
 
 def test_a_sharing_layer_stores_nothing() -> None:

@@ -18,6 +18,7 @@ from gemma_doctor.capture.masks import mask_facts
 from gemma_doctor.capture.model_facts import attention_modules
 from gemma_doctor.capture.recorder import Recorder, recording
 from gemma_doctor.evidence import SLIDING, MaskFacts
+from gemma_doctor.faults import all_faults
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Settings
 
@@ -214,10 +215,49 @@ def test_the_trace_holds_every_pass_of_the_checklist(patient_of: PatientOf) -> N
 def test_arrays_of_the_evidence_cannot_be_written(patient_of: PatientOf) -> None:
     trace = Collector(patient_of("gemma-3-1b-it"), Settings(weights="skeleton"), lambda line: None).trace
     forward = trace.passes[0].forwards[0]
-    for array in (forward.real, forward.positions, trace.rotations[0].frequencies):
+    for array in (forward.real, forward.positions, trace.rotations[0].frequencies, forward.turns[0].angles):
         assert array is not None
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
+
+
+# --- rotation --------------------------------------------------------------------------------------------------------
+
+# halves (f0, f1 .. f0, f1 ..), neighbours (f0, f0, f1, f1 ..), each pair once (f0, f1 ..); queries apart from keys
+LAYOUTS = ["gemma-3-1b-it", "c4ai-command-r7b-12-2024", "gpt-oss-20b", "gemma-4-E2B-it"]
+
+
+@pytest.mark.parametrize("preset", LAYOUTS)
+def test_the_turns_of_a_run_are_those_of_its_positions(patient_of: PatientOf, preset: str) -> None:
+    model = patient_of(preset, "eager").reduced
+    run = runs.generate(model, ids(9), 3, recorder=recorder_for(ids(9)))
+    rotations = run.recorder.rotations
+    assert all(one.distortion is not None and one.distortion < 1e-6 for one in rotations.values())
+    for forward in run.forwards:
+        assert sorted(layer for one in forward.turns for layer in one.layers) == sorted(attention_modules(model))
+        for one in forward.turns:
+            assert one.position == forward.total - 1
+            for layer in rotations.keys() & one.layers:  # layers with shared keys may not have computed position 1
+                due = np.exp(1j * one.position * rotations[layer].frequencies)
+                assert np.allclose(np.exp(1j * one.angles), due, atol=1e-4)
+
+
+@pytest.mark.parametrize("preset", ["gemma-3-1b-it", "c4ai-command-r7b-12-2024"])
+def test_cos_and_sin_for_other_pairs_are_seen_to_distort(patient_of: PatientOf, preset: str) -> None:
+    patient = patient_of(preset, "eager")
+    with all_faults()["rotation-interleaved"].inject(patient):
+        run = runs.generate(patient.reduced, ids(9), 1, recorder=recorder_for(ids(9)))
+    assert all((one.distortion or 0.0) > 0.05 for one in run.recorder.rotations.values())
+
+
+def test_rounded_positions_are_seen_where_rounding_shows(patient_of: PatientOf) -> None:
+    model, tokens = patient_of("gemma-3-1b-it").model, ids(260)
+    with all_faults()["positions-in-half-precision"].inject(patient_of("gemma-3-1b-it")):
+        run = runs.generate(model, tokens, 1, recorder=recorder_for(tokens))
+    (forward,) = run.forwards
+    assert forward.positions is not None and forward.positions[0, -1] == 259
+    fast = forward.turns[0].angles[0]
+    assert np.isclose(fast % (2 * np.pi), 260 % (2 * np.pi), atol=1e-4)
 
 
 # --- masks -----------------------------------------------------------------------------------------------------------

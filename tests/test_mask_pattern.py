@@ -107,6 +107,13 @@ def test_rows_of_pads_are_free() -> None:
     assert examined(turned(padded, 0, 0, (1, 0, 0), (1, 1, 5))).findings == ()
 
 
+def test_empty_rows_count_only_beside_lost_cells_of_their_layer() -> None:
+    empty = replace(turned(LONG, 0, 0, (0, 1, 0), (0, 1, 1)), name="empty")
+    assert examined(empty).findings == ()
+    assert only_finding(examined(turned(LONG, 0, 0, (0, 2, 0)), empty)).where.passes == ("beyond", "empty")
+    assert only_finding(examined(turned(LONG, 0, 1, (0, 2, 0)), empty)).where.passes == ("beyond",)
+
+
 def test_each_kind_of_fault_is_one_finding_with_all_its_places() -> None:
     one = turned(turned(LONG, 0, 0, (0, 8, 0), (0, 9, 1), (0, 2, 0)), 0, 1, (0, 2, 0))
     result = examined(one, replace(one, name="again"))

@@ -199,6 +199,16 @@ def test_a_key_book_names_what_it_knows_and_nothing_else() -> None:
     assert recognised.tolist() == [[12, 13, 5, 15, EMPTY_SLOT, FOREIGN]]
 
 
+def test_keys_that_are_not_finite_are_not_told_and_the_others_are() -> None:
+    keys = torch.randn(1, 1, 8, 16, generator=torch.Generator().manual_seed(1))
+    keys[..., :5, :] = float("nan")
+    book = KeyBook()
+    book.store(0, keys, 0)
+    recognised = book.recognise(0, keys[:, :, 4:], 4)
+    assert recognised is not None
+    assert recognised.tolist() == [[UNRECOGNISED, 5, 6, 7]]
+
+
 def test_a_key_book_forgets_what_is_fed_anew() -> None:
     generator = torch.Generator().manual_seed(1)
     old, new = (torch.randn(1, 1, 8, 16, generator=generator) for _ in range(2))

@@ -268,6 +268,21 @@ def test_fewer_keys_in_the_kernel_are_named() -> None:
     assert "the kernel receives fewer keys" in finding.title
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_sharing_layer_is_handed_the_keys_of_its_layer(others: int) -> None:
+    held = np.arange(8)[None]
+    theirs = np.where(np.arange(8) < others, FOREIGN, held)
+    one = with_call(with_call(one_pass(), 3, 0, key_positions=frozen(held)), 3, 1, key_positions=frozen(theirs))
+    findings = run_check(past_key_length, trace=trace(one, shares_kv_with={1: 0})).findings
+    assert [(one.observed, one.where.layers) for one in findings] == [("3 of 8 keys are others", (1,))][: bool(others)]
+
+
+def test_what_is_wrong_with_a_cache_layer_is_wrong_for_those_that_share_it() -> None:
+    one = with_cache(one_pass(), 6, 0, seen=3)
+    (finding,) = run_check(past_key_length, trace=trace(one, shares_kv_with={1: 0})).findings
+    assert finding.where.layers == (0, 1)
+
+
 def keys_at_the_edge(positions: list[int]) -> Trace:
     """Total length 8 = W: the query of token 7 should read tokens 0 to 7."""
     return sick(with_call(one_pass(), 3, 0, key_positions=frozen(np.array([positions]))))
@@ -509,6 +524,15 @@ def test_the_mask_on_which_a_forward_broke_is_looked_at() -> None:
     (finding,) = run_check(mask_shape, trace=trace(crashed)).findings
     assert finding.title == "the mask has more columns than there are keys"
     assert finding.where.passes == ("sick",)
+
+
+def test_a_mask_that_its_kernel_refuses_is_looked_at() -> None:
+    one = one_pass()
+    call = one.forwards[2].calls[0]
+    broken = replace(call, kernel="sdpa", mask=mask_of(call, dtype="float64"))
+    crashed = replace(one, name="sick", crash=Crash("RuntimeError", "expected another dtype", 2, 7, 0, call=broken))
+    (finding,) = run_check(mask_dtype, trace=trace(crashed)).findings
+    assert (finding.observed, finding.where.passes, finding.where.layers) == ("float64", ("sick",), (0,))
 
 
 def test_a_mask_that_hides_a_key_is_no_fault_of_the_cache() -> None:

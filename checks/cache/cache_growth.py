@@ -16,7 +16,8 @@ How to fix
 Known limits
     After a long prompt the keys of a sliding layer are a view of all of it until the next step, and then of one key
     more than they are: both are normal. Only what grows over several steps is a fault. Layers that record for a
-    rollback keep more on purpose and are not judged. What the allocator holds besides is not seen.
+    rollback keep more on purpose and are not judged. Layers that read what they keep are left to mask-pattern until
+    that is mended. What the allocator holds besides is not seen.
 
 References
     transformers before 4.56 generates with a cache that keeps every key, wherever the configuration does not name a
@@ -63,8 +64,9 @@ def cache_growth(trace: Trace) -> Iterator[Finding | Examined]:
     if not sizes:
         raise nothing_there(trace, "no pass used a cache")
     seen: dict[str, Sighting] = {}
+    read = _read_beyond(trace)
     for one in trace.passes:
-        for fault in (*_kept(trace, one), *_leaks(one)):
+        for fault in (*_kept(trace, one, read), *_leaks(one)):
             first = Sighting(fault.observed, fault.expected, f"first in {one.place(fault.step, fault.total)}")
             seen.setdefault(fault.title, first).at(one.name, fault.layer)
     for title, sighting in seen.items():
@@ -72,17 +74,28 @@ def cache_growth(trace: Trace) -> Iterator[Finding | Examined]:
     layers = counted(max(map(len, sizes)), "cache layer")
     held = "" if seen else f" {_held(trace)}, nothing kept behind;"
     largest = max(sum(layer.allocated for layer in cache) for cache in sizes) / MEGABYTE
-    yield Examined(len(sizes), f"{len(sizes)} forwards x {layers}:{held} {largest:,.1f} MB at most")
+    more = f"; keys beyond the window are read in {counted(len(read), 'layer')}: see mask-pattern" if read else ""
+    yield Examined(len(sizes), f"{len(sizes)} forwards x {layers}:{held} {largest:,.1f} MB at most{more}")
 
 
-def _kept(trace: Trace, one: Pass) -> Iterator[_Fault]:
-    """Layers that hold more keys than they should."""
+def _read_beyond(trace: Trace) -> set[int]:
+    """Layers that read keys from before their window out of the cache: what they keep costs more than memory."""
+    windows = (
+        (call.layer, forward.reach(call), trace.window(one, call.layer))
+        for one, _, forward, call in trace.calls()
+        if forward.start
+    )
+    return {layer for layer, reach, window in windows if window is not None and reach is not None and reach > window}
+
+
+def _kept(trace: Trace, one: Pass, read: set[int]) -> Iterator[_Fault]:
+    """Layers that hold more keys than they should, and do not read them."""
     for step, forward in enumerate(one.forwards):
         for layer in forward.cache:
             due = _due(trace, one, layer, forward.total)
             if layer.layer in trace.shares_kv_with and layer.stored:
                 yield _Fault(SHARING, layer.layer, f"{layer.stored:,} keys", "0 keys", step, forward.total)
-            elif due is not None and layer.stored > due:
+            elif due is not None and layer.stored > due and layer.layer not in read:
                 yield _Fault(MORE, layer.layer, f"{layer.stored:,} keys", f"{due:,} keys", step, forward.total)
 
 

@@ -5,6 +5,7 @@ What it proves
     the long generation streams its tokens out): each cache layer has seen exactly the columns that were fed; it holds
     what the next query needs (everything in full layers, W-1 keys in dynamic sliding layers, W slots in static ones);
     and the keys handed to the kernel are recognised, one by one, as those of the tokens that the query should read.
+    Layers that reuse another layer's keys are handed the same ones as that layer.
 
 Why it matters
     Positions and masks are computed from the length that the cache reports. A key that is dropped one step early, or a
@@ -42,6 +43,7 @@ MISSING = "the cache holds fewer keys than the window needs"
 HANDED = "the kernel receives fewer keys than the query should read"
 OTHERS = "the cache hands over other keys than those of the window"
 STALE = "the cache hands over keys that this run never stored"
+UNSHARED = "a layer reads other keys than those of the layer that it shares them with"
 FEW, HALF = 3, 0.5
 
 
@@ -58,7 +60,8 @@ def past_key_length(trace: Trace) -> Iterator[Finding | Examined]:
         for fault in _faults(trace, one, forward, real):
             first = Sighting(fault.observed, fault.expected, f"first in {one.place(step, forward.total)}")
             _, sighting = seen.setdefault(fault.title, (fault, first))
-            sighting.at(one.name, fault.layer)
+            for layer in (fault.layer, *_readers(trace, fault.layer)):
+                sighting.at(one.name, layer)
     if not steps:
         raise nothing_there(trace, "no pass used a cache")
     for title, (fault, sighting) in seen.items():
@@ -92,7 +95,25 @@ def _faults(trace: Trace, one: Pass, forward: Forward, real: Bools) -> Iterator[
         needed = _needed(trace, one, forward.total, call.layer)
         if forward.is_decode_step and call.key_shape[2] < needed:
             yield _Fault(HANDED, call.layer, f"{call.key_shape[2]} keys", f"{needed} keys")
-        yield from _others(forward, call, real, needed)
+        source = trace.shares_kv_with.get(call.layer)
+        yield from _others(forward, call, real, needed) if source is None else _unshared(forward, call, source)
+
+
+def _readers(trace: Trace, layer: int) -> list[int]:
+    """Layers that have no cache of their own but this one's: what is wrong with it is wrong for them."""
+    return [reader for reader, source in trace.shares_kv_with.items() if source == layer]
+
+
+def _unshared(forward: Forward, call: KernelCall, source: int) -> Iterator[_Fault]:
+    """Whether a layer was handed other keys than the layer was whose keys it reuses."""
+    held, others = (
+        next((one.key_positions for one in forward.calls if one.layer == layer), None) for layer in (call.layer, source)
+    )
+    if held is None or others is None or held.shape != others.shape:
+        return  # not looked at, or one key too few or too many
+    wrong = int((held != others).any(axis=0).sum())
+    if wrong:
+        yield _Fault(UNSHARED, call.layer, f"{wrong} of {held.shape[1]} keys are others", f"those of layer {source}")
 
 
 def _others(forward: Forward, call: KernelCall, real: Bools, needed: int) -> Iterator[_Fault]:

@@ -15,9 +15,10 @@ How to fix
     keys, its first column is not column 0. Blocking `query - key > W` is off by one.
 
 Known limits
-    That the kernel obeys its mask is the business of `visible-keys`. Rows of pad queries are free; empty rows of real
-    ones belong to `all-masked-rows`, masks that do not fit or are misread to `mask-shape` and `mask-dtype`. Masks of
-    flash and flex attention have no cells. Layers that attend in chunks, and bidirectional models, are not compared.
+    That the kernel obeys its mask is the business of `visible-keys`. Rows of pad queries are free. Empty rows of real
+    ones belong to `all-masked-rows`, and here only where other rows of their layer lose cells as well; masks that do
+    not fit or are misread belong to `mask-shape` and `mask-dtype`. Masks of flash and flex attention have no cells.
+    Layers that attend in chunks, and bidirectional models, are not compared.
 
 References
     Mistral 7B, arXiv:2310.06825, section 2; transformers pull request 35681 (a window's column offset).
@@ -50,7 +51,7 @@ ROWS_AT_ONCE = 256  # a mask of 8,192 tokens has 67 million cells
 SIDE = 48  # of the picture
 
 
-@check()
+@check(decides_before="mask")
 def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
     """Each query may read its window, or its whole past, and nothing else."""
     if not trace.causal:
@@ -58,10 +59,11 @@ def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
     seen: dict[str, Sighting] = {}
     strips: dict[str, Strip] = {}
     worst: dict[str, tuple[_Wrong, str]] = {}
+    empty: list[tuple[str, int]] = []  # passes and layers with rows that are
     left: Counter[str] = Counter()
     calls = cells = 0
     for one, step, forward, real in trace.steps():
-        known: dict[tuple[object, ...], tuple[_Wrong, ...]] = {}
+        known: dict[tuple[object, ...], tuple[tuple[_Wrong, ...], bool]] = {}
         for call in forward.calls:
             why_not = _why_not(trace, one, call)
             if why_not:
@@ -72,9 +74,11 @@ def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
             handle = (id(call.mask), window, call.query_shape, call.key_shape)  # layers share masks
             if handle not in known:
                 grid = _grid(forward, call, real, window, f"layer {call.layer}, pass {one.name!r}, step {step}")
-                known[handle] = tuple(grid.wrong())
+                known[handle] = tuple(grid.wrong()), grid.has_empty_rows
                 cells += len(grid.rows) * len(grid.columns)
-            for wrong in known[handle]:
+            found, has_empty_rows = known[handle]
+            empty += [(one.name, call.layer)] if has_empty_rows else []
+            for wrong in found:
                 if wrong.title not in seen:
                     boundary = f"first in {one.place(step, forward.total)}, layer {call.layer}, {wrong.place}"
                     seen[wrong.title] = Sighting(wrong.observed, wrong.expected, boundary)
@@ -82,6 +86,9 @@ def mask_pattern(trace: Trace) -> Iterator[Finding | Examined]:
                 seen[wrong.title].at(one.name, call.layer)
                 if wrong.title not in worst or wrong.count > worst[wrong.title][0].count:
                     worst[wrong.title] = wrong, one.name
+    for name, layer in empty:
+        if LOST in seen and layer in seen[LOST].layers:
+            seen[LOST].at(name, layer)
     for title, sighting in seen.items():
         most, name = worst[title]
         extent = f"; most in pass {name!r}: {counted(most.count, 'cell')} of one call, up to {most.farthest} away"
@@ -182,6 +189,14 @@ class _Grid:
         if self.mask is not None:
             return self.mask[:, :, part]
         return self.call.unmasked(np.arange(len(self.rows))[part])[None, None]
+
+    @property
+    def has_empty_rows(self) -> bool:
+        """Some real query may read nothing, in some head."""
+        if self.mask is None:
+            return False
+        has_keys = np.all(np.any(self.mask, axis=-1), axis=1)
+        return bool((self.real[:, self.rows] & ~has_keys).any())
 
     def wrong(self) -> Iterator[_Wrong]:
         """Each kind of wrong cell once."""

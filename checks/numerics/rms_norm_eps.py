@@ -43,7 +43,7 @@ LONGEST_VALUE = 40
 TORCH_EPS = 1e-5  # of a LayerNorm that is built without one
 
 
-@check()
+@check(decides_before="cache")  # what norms round off, decode steps read otherwise than one forward
 def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding | Examined]:
     """Published = loaded = every norm module = the epsilon that acts."""
     claim, origin = config.published.eps, config.published.origin

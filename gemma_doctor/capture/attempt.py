@@ -48,6 +48,7 @@ class Attempt:
         model: what computed it, where that is not the subject as it is.
         asked: new tokens that generate() was asked for, 0 if it was not called.
         alone: it was not a row among others.
+        among: ids that could be chosen, shape (n,), for CHOICES; None for all.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Attempt:
     model: Any = None
     asked: int = 0
     alone: bool = True
+    among: torch.Tensor | None = None
 
 
 def named(text: str, way: str) -> str:

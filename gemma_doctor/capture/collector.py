@@ -41,7 +41,7 @@ class Collector:
         patient: who is examined.
         settings: of the run.
         progress: called with one line before anything that takes a while.
-        brief: fewer passes (see `Passes`).
+        brief: fewer passes, and less of each finding (see `Passes` and `Routes`).
 
     Attributes:
         patient: as given.
@@ -57,7 +57,7 @@ class Collector:
         self._closed = ""
         self.facts = model_facts.model_facts(patient)
         self.passes = Passes(patient, self.facts, settings, progress, brief)
-        self.routes = Routes(patient, self.passes, settings)
+        self.routes = Routes(patient, self.passes, settings, brief=brief)
         self._makers: dict[type, Callable[[], Any]] = {
             evidence.Config: lambda: patient.subject.config,
             evidence.ModelFacts: lambda: self.facts,

@@ -45,8 +45,8 @@ class KeyBook:
                 same token has the same key everywhere in layers without rotation.
 
         Returns:
-            Shape (b, k); FOREIGN where no key that this row stored is near, UNRECOGNISED where several are, EMPTY_SLOT
-            where nothing was written (all zeros). None for layers that stored none.
+            Shape (b, k); FOREIGN where no key that this row stored is near, UNRECOGNISED where several are or the key
+            is not finite, EMPTY_SLOT where nothing was written (all zeros). None for layers that stored none.
         """
         if layer not in self._known:
             return None
@@ -57,7 +57,8 @@ class KeyBook:
 
 def _positions(held: torch.Tensor, known: torch.Tensor, first: int) -> torch.Tensor:
     """Of one row: held of shape (k, PROJECTIONS), known of shape (tokens, PROJECTIONS)."""
-    near = SAME_KEY * float(known.norm(dim=1).median())
+    lengths = known.norm(dim=1)
+    near = SAME_KEY * float(lengths[lengths.isfinite()].median())  # NaN if there are none
     due = first + torch.arange(len(held), device=held.device)
     as_due = (held - known[due.clamp(max=len(known) - 1)]).norm(dim=1) <= near
     as_due &= due < len(known)
@@ -68,7 +69,8 @@ def _positions(held: torch.Tensor, known: torch.Tensor, first: int) -> torch.Ten
         same = torch.cdist(held[lost], known) <= near
         count = same.sum(dim=1)
         position[lost] = torch.where(count == 1, same.int().argmax(dim=1), UNRECOGNISED)
-        position[lost] = torch.where(count == 0, FOREIGN, position[lost])
+        # NaN and infinity are like nothing, themselves included
+        position[lost] = torch.where((count == 0) & held[lost].isfinite().all(dim=1), FOREIGN, position[lost])
     return position
 
 

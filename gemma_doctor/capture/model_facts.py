@@ -80,8 +80,12 @@ def _layers(config: Any, modules: dict[int, Any]) -> tuple[LayerFacts, ...]:
     return tuple(_layer(config, index, module, kinds[index], shared.get(index)) for index, module in modules.items())
 
 
-def _shared_kv(kinds: Sequence[str], modules: dict[int, Any]) -> dict[int, int]:
+def kv_sources(model: Any) -> dict[int, int]:
     """For layers that reuse another layer's keys and values: that layer (the last own one of the same kind)."""
+    return _shared_kv(compat.layer_kinds(compat.text_config(model)), attention_modules(model))
+
+
+def _shared_kv(kinds: Sequence[str], modules: dict[int, Any]) -> dict[int, int]:
     reusing = [index for index, module in modules.items() if getattr(module, "is_kv_shared_layer", False)]
     own = [index for index in modules if index not in reusing]
     return {index: max(other for other in own if kinds[other] == kinds[index]) for index in reusing}

@@ -45,7 +45,7 @@ class Passes:
     """Runs passes on one patient.
 
     Args:
-        brief: leave out what only asks the same at other lengths: prompts at the very edge, the true window.
+        brief: leave out what asks the same at other lengths: prompts at the very edge, the true window, most steps.
 
     Attributes:
         done: finished passes by name, in the order in which they ran.
@@ -114,7 +114,7 @@ class Passes:
     def crossing(self) -> Crossing:
         """From below the edge to `margin` tokens after it, and the reference route over the same tokens."""
         user = self.text.user
-        length = max(2, self.edge - BEFORE_EDGE)
+        length = max(2, self.edge - (STEPS if self._brief else BEFORE_EDGE))
         if self._positions is not None:
             length = min(length, self._positions - 1)
         ids = self._prompt(length) if user is None else user[None].to(self.patient.device)

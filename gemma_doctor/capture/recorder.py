@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,9 +19,9 @@ from gemma_doctor import compat
 from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
 from gemma_doctor.capture.keys import KeyBook
 from gemma_doctor.capture.masks import dtype_name, mask_facts
-from gemma_doctor.capture.model_facts import attention_modules, text_decoder
+from gemma_doctor.capture.model_facts import attention_modules, kv_sources, text_decoder
 from gemma_doctor.capture.readout import CannotRead, attention_weights, named_arguments, picked_outputs
-from gemma_doctor.capture.rotation import is_rotation, layer_rotation
+from gemma_doctor.capture.rotation import Rotation, is_rotation, layer_rotation, rotary_modules, turn
 from gemma_doctor.capture.wanted import Wanted
 from gemma_doctor.errors import in_one_line, is_ours
 from gemma_doctor.evidence import (
@@ -33,6 +33,7 @@ from gemma_doctor.evidence import (
     LayerRotation,
     MaskFacts,
     Reading,
+    Turn,
     frozen,
 )
 
@@ -47,6 +48,8 @@ class _Running:
     cache: Any = None
     # Layers share mask tensors: each is looked at once. The tensors are held so that no address is used twice.
     masks: dict[tuple[Any, ...], tuple[Any, MaskFacts | None]] = field(default_factory=dict)
+    # And cos and sin: each is looked at once, and held for the same reason.
+    turns: dict[int, tuple[Rotation, Turn]] = field(default_factory=dict)
 
 
 @dataclass
@@ -61,6 +64,7 @@ class Recorder:
         masks: look at masks: that takes as many bits as they have cells.
         forwards: finished forwards, in order.
         rotations: per layer, from the first prefill that holds position 1.
+        kv_sources: for layers that reuse another layer's keys: that layer, among whose keys theirs are recognised.
         unreadable: why a call could not be read (a compiler's exception, say), "" if all could.
     """
 
@@ -70,6 +74,7 @@ class Recorder:
     masks: bool = True
     forwards: list[Forward] = field(default_factory=list)
     rotations: dict[int, LayerRotation] = field(default_factory=dict)
+    kv_sources: Mapping[int, int] = field(default_factory=dict)
     unreadable: str = ""
     layer: int | None = None
     total: int = 0
@@ -129,9 +134,11 @@ class Recorder:
         if running.cache is None and cache is not None:
             running.cache = cache
             self._watch(cache)
-        for value in (*kwargs.values(), *args):
-            if self.layer not in self.rotations and not self.forwards and is_rotation(value):
-                self._see_rotation(value)
+        rotation = next((value for value in (*kwargs.values(), *args) if is_rotation(value)), None)
+        if rotation is not None and running.positions:
+            self._see_turn(rotation)
+            if self.layer not in self.rotations and not self.forwards:
+                self._see_rotation(module, rotation)
 
     def _watch(self, cache: Any) -> None:
         if self.wanted is not None and not any(one is cache for one in self._caches):
@@ -142,16 +149,20 @@ class Recorder:
         if self.only is None or layer in self.only:
             self._book.store(layer, keys, self.start)
 
-    def _see_rotation(self, rotation: tuple[torch.Tensor, torch.Tensor]) -> None:
+    def _see_turn(self, rotation: Rotation) -> None:
         assert self._running is not None and self.layer is not None
-        if not self._running.positions:
-            return
+        seen = self._running.turns.get(id(rotation[0]))
+        made = turn(rotation, int(self._running.positions[0][0, -1])) if seen is None else seen[1]
+        self._running.turns[id(rotation[0])] = rotation, replace(made, layers=(*made.layers, self.layer))
+
+    def _see_rotation(self, module: Any, rotation: Rotation) -> None:
+        assert self._running is not None and self.layer is not None
         # Gemma 4's layers with shared keys compute the last queries of a prefill only (5.24): count from the end.
         queries = rotation[0].shape[1]
         columns = np.flatnonzero(self._running.positions[0][0, -queries:] == 1)
         if columns.size:
             cos, sin = (part[0, int(columns[0])].detach() for part in rotation)
-            self.rotations[self.layer] = layer_rotation(self.layer, cos, sin)
+            self.rotations[self.layer] = layer_rotation(module, cos, sin)
 
     def watch_kernel(self, name: str, own: set[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """A wrapper for the attention function `name` that records calls from the modules with ids in `own`."""
@@ -205,9 +216,10 @@ class Recorder:
                 raise
             self.unreadable = f"{call.kernel}: {type(error).__name__}: {in_one_line(error)}"
             return call
+        stored_by = self.kv_sources.get(call.layer, call.layer)
         return replace(
             call,
-            key_positions=self._book.recognise(call.layer, named_arguments(args, kwargs)["key"], max(0, total - keys)),
+            key_positions=self._book.recognise(stored_by, named_arguments(args, kwargs)["key"], max(0, total - keys)),
             reading=Reading(frozen(np.array(columns, dtype=np.int64)), weights, outputs),
         )
 
@@ -236,6 +248,7 @@ class Recorder:
                 positions_agree=all(np.array_equal(one, running.positions[0]) for one in running.positions),
                 calls=tuple(running.calls),
                 cache=compat.cache_layers(running.cache) if running.cache is not None else (),
+                turns=tuple(seen for _, seen in running.turns.values()),
             )
         )
         self.total = start + running.fed
@@ -272,13 +285,13 @@ def recording(model: Any, recorder: Recorder) -> Iterator[None]:
     attention = attention_modules(model)
     own = {id(module) for module in attention.values()}
     backend = compat.attention_backend(model)
+    recorder.kv_sources = kv_sources(model)
     with contextlib.ExitStack() as stack:
         for name in sorted({type(module).__module__ for module in attention.values()}):
             stack.enter_context(compat.attention_function_wrapped(name, backend, recorder.watch_kernel(backend, own)))
-        rotary = [module for module in decoder.modules() if "Rotary" in type(module).__name__]
         stack.enter_context(hooked([decoder], recorder.start_forward))
         stack.enter_context(hooked(attention.values(), recorder.enter_layer))
-        stack.enter_context(hooked(rotary, recorder.see_positions))
+        stack.enter_context(hooked(rotary_modules(decoder), recorder.see_positions))
         stack.callback(decoder.register_forward_hook(recorder.finish_forward, with_kwargs=True).remove)
         stack.callback(recorder.detach)
         yield

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
+from gemma_doctor import compat
 from gemma_doctor.capture.masks import dtype_name
-from gemma_doctor.evidence import Floats, LayerRotation, frozen
+from gemma_doctor.evidence import Floats, LayerRotation, Turn, frozen
+
+# cos and sin, shape (b, tokens, rotary_dim) or, where each pair stands once, (b, tokens, rotary_dim / 2)
+Rotation: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+
+# Unit vectors by which a layer's way to apply cos and sin is tried out.
+PROBES = 8
 
 
 def is_rotation(value: Any) -> bool:
@@ -20,14 +27,46 @@ def is_rotation(value: Any) -> bool:
     )
 
 
-def layer_rotation(layer: int, cos: torch.Tensor, sin: torch.Tensor) -> LayerRotation:
-    """Undo the layout in which a family lays out cos and sin, each of shape (rotary_dim,) or (rotary_dim / 2,)."""
-    dtype = dtype_name(cos.dtype)
+def rotary_modules(decoder: Any) -> list[Any]:
+    """The modules of a text decoder that make cos and sin."""
+    return [module for module in decoder.modules() if "Rotary" in type(module).__name__]
+
+
+def layer_rotation(module: Any, cos: torch.Tensor, sin: torch.Tensor) -> LayerRotation:
+    """What an attention module does with the cos and sin of position 1, each of shape (rotary_dim,) or half of that."""
+    c, s = _pairs(cos, sin)
+    frequencies, scaling = np.arctan2(s, c), float(np.hypot(c, s).mean())
+    distortion = _distortion(module, cos, sin, 2 * len(c), scaling)
+    return LayerRotation(int(module.layer_idx), frozen(frequencies), scaling, dtype_name(cos.dtype), distortion)
+
+
+def turn(rotation: Rotation, position: int) -> Turn:
+    """The angles of the last token of the first row, for no layers yet."""
+    cos, sin = (part[0, -1].detach() for part in rotation)
+    c, s = _pairs(cos, sin)
+    return Turn((), position, frozen(np.arctan2(s, c)), dtype_name(cos.dtype))
+
+
+def _pairs(cos: torch.Tensor, sin: torch.Tensor) -> tuple[Floats, Floats]:
+    """Each pair once, whatever the layout: (f0, f1 .. f0, f1 ..), (f0, f0, f1, f1 ..) or (f0, f1 ..)."""
     c, s = (part.float().cpu().numpy().astype(np.float64) for part in (cos, sin))
     half = len(c) // 2
     if np.array_equal(c[:half], c[half:]) and np.array_equal(s[:half], s[half:]):
-        c, s = c[:half], s[:half]
-    elif np.array_equal(c[0::2], c[1::2]) and np.array_equal(s[0::2], s[1::2]):
-        c, s = c[0::2], s[0::2]
-    frequencies: Floats = np.arctan2(s, c)
-    return LayerRotation(layer, frozen(frequencies), float(np.hypot(c, s).mean()), dtype)
+        return c[:half], s[:half]
+    if np.array_equal(c[0::2], c[1::2]) and np.array_equal(s[0::2], s[1::2]):
+        return c[0::2], s[0::2]
+    return c, s
+
+
+def _distortion(module: Any, cos: torch.Tensor, sin: torch.Tensor, size: int, scaling: float) -> float | None:
+    """Of some unit vectors of those that rotary embedding turns.
+
+    Cos and sin in the layout of another family pair entries that do not belong together. That turns nothing: it
+    shortens some vectors and lengthens others.
+    """
+    vectors = torch.eye(size, dtype=cos.dtype, device=cos.device)[:: max(size // PROBES, 1)]
+    turned = compat.rotated(module, vectors, cos, sin)
+    if turned is None or not scaling:
+        return None
+    lengths = np.linalg.norm(turned.float().cpu().numpy().astype(np.float64), axis=1)
+    return float(np.abs(lengths / scaling - 1).max())

@@ -38,14 +38,17 @@ class Routes:
     Args:
         patient, passes, settings: as of any run.
         stand_in: the patient is a skeleton that stands for a subject with real weights.
+        brief: say of a wrong case only that it is wrong, not where it begins, nor what would be right.
 
     Attributes:
         passes: as given.
         declared: ids of the routes in use.
     """
 
-    def __init__(self, patient: Patient, passes: Passes, settings: Settings, stand_in: bool = False) -> None:
-        self._patient, self._stand_in = patient, stand_in
+    def __init__(
+        self, patient: Patient, passes: Passes, settings: Settings, stand_in: bool = False, brief: bool = False
+    ) -> None:
+        self._patient, self._stand_in, self._brief = patient, stand_in, brief
         self.passes = passes
         self.declared = declared(settings.routes, settings.depth)
         self._thorough = patient.subject.weights == "skeleton" or settings.depth == "deep"
@@ -92,7 +95,7 @@ class Routes:
         right: tuple[str, ...] | None = None
         for index, attempt in enumerate(_attempts(route, lab)):
             case = self.case(attempt)
-            if is_wrong(case):
+            if is_wrong(case) and not self._brief:
                 if right is None:
                     case = self._located(route, index, case, attempt)
                 # what does not help in one case is no way out
@@ -125,7 +128,8 @@ class Routes:
             expected = expected[: len(chosen)]
             if attempt.compared == CHOICES:
                 expected = expected.clone()
-                expected[:, compat.end_tokens(self._patient.reduced)] = float("-inf")  # as the generation did
+                never = compat.barred(self._patient.reduced, expected.shape[1], attempt.among)
+                expected[:, never] = float("-inf")
                 deviation = expected.max(dim=1).values - expected.gather(1, chosen)[:, 0]
                 flips, finite = deviation > FLIP_FLOORS * floor, True
             else:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import gemma_doctor
-from gemma_doctor.cli import advisories, check, explain, heatmap, listing, plan, presets
+from gemma_doctor.cli import advisories, check, drill, explain, heatmap, listing, plan, presets
 from gemma_doctor.errors import DoctorError, suggest
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "check": check.check,
+    "drill": drill.drill,
     "heatmap": heatmap.heatmap,
     "plan": plan.plan,
     "list": listing.list_checks,

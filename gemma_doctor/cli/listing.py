@@ -22,8 +22,9 @@ def needs(check: Check) -> str:
 
 
 def list_checks() -> None:
-    """List all checks and what each needs, and all routes."""
+    """List all checks and what each needs, routes, and faults."""
     from gemma_doctor import registry
+    from gemma_doctor.fault_names import described
     from gemma_doctor.routes import all_routes
 
     rows = [
@@ -35,5 +36,6 @@ def list_checks() -> None:
     write(
         f"{text}\nIn brackets: used where there is one. static: also runs in check --static.\n\n"
         f"{table(('route', 'depth', 'in use'), ways, width)}\n"
-        "--routes says which are in use; without it those of depth quick. --depth says which are looked at.\n"
+        "--routes says which are in use; without it those of depth quick. --depth says which are looked at.\n\n"
+        f"{table(('fault of drill', 'caught by', 'what is done'), [*described()], width)}"
     )

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class CacheUpdate(NamedTuple):
+    """What an update of a cache has done.
+
+    Attributes:
+        cache, layer: where.
+        seen, fed: tokens before it, and in it.
+        handed: keys and values that it hands over.
+    """
+
+    cache: Any
+    layer: int
+    seen: int
+    fed: int
+    handed: tuple[Any, ...]
 
 
 @contextmanager
@@ -32,6 +48,85 @@ def storing_float64(layer: Any) -> Iterator[None]:
         yield
     finally:
         del layer.update  # the class's own shows again
+
+
+@contextmanager
+def cache_updates_edited(edit: Callable[[CacheUpdate], Any]) -> Iterator[None]:
+    """Change what updates of all caches do.
+
+    Args:
+        edit: after an update, to the keys and values that are handed over instead.
+    """
+
+    def wrap(update: Callable[..., Any]) -> Callable[..., Any]:
+        def edited(
+            cache: Any, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any
+        ) -> tuple[Any, ...]:
+            seen = int(cache.get_seq_length(layer_idx))
+            handed = update(cache, key_states, value_states, layer_idx, *args, **kwargs)
+            return tuple(edit(CacheUpdate(cache, layer_idx, seen, key_states.shape[2], handed)))
+
+        return edited
+
+    with cache_method_wrapped("update", wrap):
+        yield
+
+
+def edit_held(cache: Any, layer: int, edit: Callable[[Any], Any]) -> None:
+    """Change keys and values that a layer holds."""
+    held = cache.layers[layer]
+    held.keys, held.values = edit(held.keys), edit(held.values)
+
+
+def held_states(cache: Any, layer: int) -> tuple[Any, Any]:
+    """Keys and values that a layer holds."""
+    return cache.layers[layer].keys, cache.layers[layer].values
+
+
+@contextmanager
+def sliding_layers_reporting_held() -> Iterator[None]:
+    """Let sliding cache layers count the keys that they hold, as layers that drop none do."""
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    with _method_replaced(DynamicSlidingWindowLayer, "get_seq_length", DynamicLayer.get_seq_length):
+        yield
+
+
+@contextmanager
+def sliding_layers_made_for(window: Callable[[int], int]) -> Iterator[None]:
+    """Let sliding cache layers be made for another window than they are asked for."""
+    from transformers.cache_utils import DynamicSlidingWindowLayer
+
+    made = DynamicSlidingWindowLayer.__init__
+
+    def other(layer: Any, sliding_window: int, *args: Any, **kwargs: Any) -> None:
+        made(layer, window(sliding_window), *args, **kwargs)
+
+    with _method_replaced(DynamicSlidingWindowLayer, "__init__", other):
+        yield
+
+
+@contextmanager
+def keys_shared_from(source: Any, instead_of: Any, readers: Sequence[Any]) -> Iterator[None]:
+    """Let attention modules without keys of their own read those of another module than now.
+
+    Args:
+        source: the module that they are to read from; instead_of: from which they do.
+        readers: modules without keys of their own.
+    """
+    changes = [(source, "store_full_length_kv", True)]
+    if hasattr(readers[0], "kv_shared_layer_index"):  # they name it
+        changes += [(one, "kv_shared_layer_index", source.layer_idx) for one in readers]
+    else:  # they read what the last module of their kind has stored
+        changes.append((instead_of, "store_full_length_kv", False))
+    before = [getattr(module, name) for module, name, _ in changes]
+    try:
+        for module, name, value in changes:
+            setattr(module, name, value)
+        yield
+    finally:
+        for (module, name, _), value in zip(changes, before, strict=True):
+            setattr(module, name, value)
 
 
 def turn_values(cache: Any) -> None:
@@ -79,14 +174,21 @@ def spoil_keys(cache: Any) -> None:
 @contextmanager
 def static_sliding_layers_unbuildable() -> Iterator[None]:
     """Let the constructor of static sliding cache layers take no arguments."""
-    from transformers.cache_utils import StaticSlidingWindowLayer as Layer
+    from transformers.cache_utils import StaticSlidingWindowLayer
 
-    before = vars(Layer)["__init__"]
-    Layer.__init__ = object.__init__
+    with _method_replaced(StaticSlidingWindowLayer, "__init__", object.__init__):
+        yield
+
+
+@contextmanager
+def _method_replaced(owner: type, name: str, method: Any) -> Iterator[None]:
+    """Replace a method that a class defines itself."""
+    before = vars(owner)[name]
+    setattr(owner, name, method)
     try:
         yield
     finally:
-        Layer.__init__ = before
+        setattr(owner, name, before)
 
 
 def _last_that_stores(cache: Any) -> Any:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gemma_doctor.compat.caches import cache_argument
+from packaging.version import Version
+
+from gemma_doctor.compat.caches import (
+    cache_argument,
+    cache_layers,
+    forget_kept_cache,
+    returned_cache,
+    why_no_cache_layers,
+)
+from gemma_doctor.compat.releases import release
 
 # What a subject's own generation settings decide about a plain generation. All else makes it another way of generating.
 KEPT = ("bos_token_id", "eos_token_id", "pad_token_id", "cache_implementation", "cache_config")
@@ -31,13 +40,19 @@ OTHER_WAYS = (
 
 
 def plain_settings(model: Any) -> Any:
-    """A generation config that keeps of a model's own what is in KEPT. No cache is offloaded where there is no GPU."""
+    """A generation config that keeps of a model's own what is in KEPT. No cache is offloaded where there is no GPU.
+
+    A "hybrid" cache among a model's own settings is taken for a default of old and ignored since 4.56 (PR 40135), but
+    not where a config is passed, as `generate` below does.
+    """
     from transformers import GenerationConfig
 
     own, plain = model.generation_config, GenerationConfig()
     for name in KEPT:
         if hasattr(own, name):
             setattr(plain, name, getattr(own, name))
+    if plain.cache_implementation == "hybrid" and Version(release()) >= Version("4.56"):
+        plain.cache_implementation = None
     if str(plain.cache_implementation).startswith("offloaded") and model.device.type == "cpu":
         plain.cache_implementation = None
     return plain
@@ -72,6 +87,7 @@ def generate(
     cache: Any = None,
     streamer: Any = None,
     forced: Any = None,
+    among: Any = None,
     **options: Any,
 ) -> Any:
     """Greedy generation of exactly `new_tokens` tokens, with the subject's own tokens and kind of cache.
@@ -85,6 +101,7 @@ def generate(
         streamer: an object with put() and end().
         forced: ids to "generate" instead of the best ones, shape (new_tokens,): the route that a generation takes, over
             a given text. End tokens in it end nothing.
+        among: ids that may be chosen, shape (n,); None for all.
         options: further ones: fields of a generation config (prefill_chunk_size, num_beams, use_cache ...), else
             arguments of generate (assistant_model).
     """
@@ -104,8 +121,8 @@ def generate(
             # None would be filled in with the model's own
             config.eos_token_id = next(one for one in range(len(forced) + 1) if one not in set(forced.tolist()))
             extra["logits_processor"] = [_forcing(forced, ids.shape[1])]
-        elif end_tokens(model):
-            extra["logits_processor"] = [_suppressing(end_tokens(model))]
+        elif among is not None or end_tokens(model):
+            extra["logits_processor"] = [_suppressing(lambda vocabulary: barred(model, vocabulary, among))]
         if "use_model_defaults" in inspect.signature(model.generate).parameters:
             extra["use_model_defaults"] = False  # from 4.50 to 4.57 None is the class's "hybrid", or its end token
         return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
@@ -123,13 +140,13 @@ def _forcing(tokens: Any, prompt: int) -> Any:
     return Forcing()
 
 
-def _suppressing(tokens: list[int]) -> Any:
+def _suppressing(barred: Callable[[int], list[int]]) -> Any:
     from transformers import LogitsProcessor
 
     class Suppressing(LogitsProcessor):  # type: ignore[misc]
         def __call__(self, input_ids: Any, scores: Any) -> Any:
             scores = scores.clone()
-            scores[:, tokens] = float("-inf")
+            scores[:, barred(scores.shape[1])] = float("-inf")
             return scores
 
     return Suppressing()
@@ -159,6 +176,21 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
+def why_no_sliding_layers(model: Any) -> str:
+    """Why the cache that generate() makes has no layers that grow and then drop keys; "" if it has some."""
+    import torch
+
+    why_not = why_no_cache_layers()
+    if why_not:
+        return why_not
+    ids = torch.ones((1, 1), dtype=torch.long, device=model.device)
+    layers = cache_layers(returned_cache(generate(model, ids, torch.ones_like(ids), 1)))
+    forget_kept_cache(model)
+    if any(one.static for one in layers):
+        return "generate() makes a cache with a fixed number of slots here"
+    return "" if any(one.sliding for one in layers) else "generate() makes a cache that keeps every key here"
+
+
 def has_generation_option(name: str) -> bool:
     """The installed release has a field of that name in its generation configs."""
     from transformers import GenerationConfig
@@ -166,7 +198,24 @@ def has_generation_option(name: str) -> bool:
     return hasattr(GenerationConfig(), name)
 
 
+def barred(model: Any, vocabulary: int, among: Any = None) -> list[int]:
+    """Ids below `vocabulary` that `generate` above never chooses: those that end a generation, and all but `among`."""
+    others = set() if among is None else set(range(vocabulary)) - set(among.tolist())
+    return sorted(others | set(end_tokens(model)))
+
+
 def end_tokens(model: Any) -> list[int]:
-    """Ids that end a generation; `generate` above suppresses them."""
+    """Ids that end a generation."""
     ids = model.generation_config.eos_token_id
     return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+
+
+@contextmanager
+def end_tokens_set(model: Any, ids: list[int]) -> Iterator[None]:
+    """Let other tokens end a generation."""
+    before = model.generation_config.eos_token_id
+    model.generation_config.eos_token_id = ids
+    try:
+        yield
+    finally:
+        model.generation_config.eos_token_id = before

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from gemma_doctor.evidence import FULL, SLIDING
+
+if TYPE_CHECKING:
+    import torch
 
 
 def embedding_scale(embedding: Any, config: Any) -> float:
@@ -40,3 +48,64 @@ def rotary_kind(name: str, decoder: Any) -> str:
     if hasattr(decoder, "rotary_emb_local"):
         return SLIDING if name.startswith("rotary_emb_local.") else FULL
     return ""
+
+
+def rotated(attention: Any, vectors: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor | None:
+    """What an attention module's family makes of query vectors by one token's cos and sin.
+
+    Args:
+        attention: the module.
+        vectors: shape (n, rotary_dim).
+        cos, sin: as the module is handed them, shape (rotary_dim,) or half of that.
+
+    Returns:
+        Shape (n, rotary_dim); None if the family has no function of the usual name, or another kind of one.
+    """
+    apply = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
+    if apply is None:
+        return None
+    heads = vectors[None, :, None]
+    both = _turns_both(apply)
+    try:
+        turned = apply(*([heads, heads] if both else [heads]), cos[None, None], sin[None, None])
+        turned = (turned[0] if both else turned)[0, :, 0]
+    except Exception:  # whatever a family calls so: one that takes no such vectors is not asked
+        return None
+    return turned if turned.shape == vectors.shape else None
+
+
+@lru_cache
+def _turns_both(apply: Callable[..., Any]) -> bool:
+    """Queries and keys in one call; Gemma 3n and Gemma 4 have a call for each."""
+    return "k" in inspect.signature(apply).parameters
+
+
+@contextmanager
+def rotary_table_replaced(decoder: Any, name: str, frequencies: torch.Tensor, factor: float) -> Iterator[None]:
+    """Let a decoder's rotary buffer, and what is kept beside it, be as they were built for other parameters.
+
+    Args:
+        decoder: the text decoder.
+        name: of its buffer of inverse frequencies.
+        frequencies: what the buffer, and the copy that it is reset from, hold instead.
+        factor: on cos and sin.
+    """
+    path, _, buffer = name.rpartition(".")
+    module, kind = decoder.get_submodule(path), buffer.removesuffix("inv_freq").removesuffix("_")
+    names = (buffer, buffer.replace("inv_freq", "original_inv_freq"))
+    tensors = [getattr(module, one) for one in names if hasattr(module, one)]
+    before = [tensor.clone() for tensor in tensors]
+    factor_name = buffer.replace("inv_freq", "attention_scaling")
+    rope_type, old_factor = module.rope_type, getattr(module, factor_name)
+    for tensor in tensors:
+        tensor.copy_(frequencies)
+    setattr(module, factor_name, factor)
+    # dynamic and longrope frequencies would be computed again in every forward
+    module.rope_type = {**rope_type, kind: "default"} if isinstance(rope_type, dict) else "default"
+    try:
+        yield
+    finally:
+        module.rope_type = rope_type
+        setattr(module, factor_name, old_factor)
+        for tensor, old in zip(tensors, before, strict=True):
+            tensor.copy_(old)

@@ -50,6 +50,7 @@ from gemma_doctor.evidence.running import (
     PaddedBatch,
     Pass,
     Trace,
+    Turn,
 )
 
 __all__ = [
@@ -97,6 +98,7 @@ __all__ = [
     "RouteRun",
     "TokenizerFacts",
     "Trace",
+    "Turn",
     "frozen",
     "placed_readings",
     "theta_in_words",

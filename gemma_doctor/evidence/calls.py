@@ -74,7 +74,8 @@ class KernelCall:
         causal_when_none: what the kernel does without a mask: True = causal, False = reads all keys.
         window_argument: `sliding_window` handed to the function, None if none.
         key_positions: for chosen calls: the token that each key column holds, recognised by its key vector among those
-            that its row handed to the cache; or UNRECOGNISED, FOREIGN or EMPTY_SLOT; shape (b, k); else None.
+            that its row handed to the cache, in this layer or, where it reuses another's keys, in that one; or
+            UNRECOGNISED, FOREIGN or EMPTY_SLOT; shape (b, k); else None.
         reading: for chosen calls: what some of its queries read.
     """
 

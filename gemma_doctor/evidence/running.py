@@ -37,6 +37,23 @@ class CacheLayer:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """How far the queries and keys of one token were turned: the last column of a forward's first row.
+
+    Attributes:
+        layers: that were handed this cos and sin.
+        position: id that the rotary embedding received for the token.
+        angles: radians, each up to full turns, shape (rotary_dim / 2,).
+        dtype: of cos and sin.
+    """
+
+    layers: tuple[int, ...]
+    position: int
+    angles: Floats
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Forward:
     """One forward of the text decoder: a prefill, a chunk, or a decode step.
 
@@ -49,6 +66,7 @@ class Forward:
         positions_agree: all rotary modules received the same ids.
         calls: one per attention layer, in order of execution.
         cache: the cache after this forward, own layers only; empty when there is none.
+        turns: one for each cos and sin that was handed to layers.
     """
 
     start: int
@@ -58,6 +76,7 @@ class Forward:
     positions_agree: bool
     calls: tuple[KernelCall, ...]
     cache: tuple[CacheLayer, ...]
+    turns: tuple[Turn, ...] = ()
 
     @property
     def total(self) -> int:
@@ -153,12 +172,15 @@ class LayerRotation:
         frequencies: angle at position 1 = inverse frequency, radians, shape (rotary_dim / 2,).
         scaling: length of the (cos, sin) vector: the attention factor of yarn and longrope, else 1.
         dtype: of cos and sin.
+        distortion: largest relative change of a unit vector's length where the layer applies this cos and sin, beyond
+            `scaling`; a rotation has none. None if the layer's way to apply them is not known.
     """
 
     layer: int
     frequencies: Floats
     scaling: float
     dtype: str
+    distortion: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,24 @@
-"""Changes the mask of one layer, in prompts and at decode steps, whatever the library hands over."""
+"""Changes the masks of some layers, in prompts and at decode steps, whatever the library hands over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import handed_cache, hooked
+from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
 from gemma_doctor.capture.masks import readable
-from gemma_doctor.faults import one_attention_of
+from gemma_doctor.capture.model_facts import attention_modules, text_decoder
+from gemma_doctor.evidence import FULL, SLIDING
+from gemma_doctor.faults import attention_of, no_window, one_attention_of
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import causal, sliding
+
+Edit = Callable[["LayerMask"], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,28 @@ class LayerMask:
     Attributes:
         readable: shape (b, 1, q, k).
         queries, keys: columns of the sequence, shapes (q, 1) and (k,).
-        window: W, 0 without one.
+        window: W of this layer, 0 without one.
+        model_window: W of the model's sliding layers, 0 if there are none.
+        padding: which columns so far hold real tokens, shape (b, columns).
+        backend: attention implementation that computes.
     """
 
     readable: torch.Tensor
     queries: torch.Tensor
     keys: torch.Tensor
     window: int
+    model_window: int
+    padding: torch.Tensor
+    backend: str
+
+    @property
+    def total(self) -> int:
+        """Columns up to and including the last query."""
+        return int(self.queries[-1]) + 1
+
+    @property
+    def is_decode_step(self) -> bool:
+        return len(self.queries) == 1 and self.total > 1
 
     @property
     def back(self) -> torch.Tensor:
@@ -40,66 +59,199 @@ class LayerMask:
     @property
     def unpadded(self) -> torch.Tensor:
         """What may be read where there are no pads, shape (q, k)."""
-        rule = sliding(self.window) if self.window else causal
-        cells: torch.Tensor = rule(self.queries, self.keys)
-        return cells
+        return self.cells(self.window, self.keys)
 
     @property
     def real(self) -> torch.Tensor:
-        """Keys that are no pads, shape (b, 1, 1, k). Known for whole prompts, where real tokens see themselves; later
-        none.
-        """
-        if len(self.queries) != len(self.keys):
-            return torch.zeros_like(self.keys, dtype=torch.bool)
-        return self.readable.diagonal(dim1=-2, dim2=-1)[..., None, :]
+        """Keys that are no pads, shape (b, 1, 1, k)."""
+        return self.real_at(self.keys)
+
+    @property
+    def without_window(self) -> torch.Tensor:
+        """What may be read where the window is ignored, shape (b, 1, q, k)."""
+        return self.readable | ((self.back >= 0) & self.real)
+
+    def cells(self, window: int, keys: torch.Tensor) -> torch.Tensor:
+        """What a layer may read of some columns where there are no pads, shape (q, k); window 0: it has none."""
+        rule = sliding(window) if window else causal
+        cells: torch.Tensor = rule(self.queries, keys)
+        return cells
+
+    def real_at(self, keys: torch.Tensor) -> torch.Tensor:
+        """Which of some columns hold real tokens, shape (b, 1, 1, k)."""
+        return (self.padding[:, keys.clamp(max=self.total - 1)] & (keys < self.total))[:, None, None]
+
+    def last(self, width: int) -> torch.Tensor:
+        """The last so many columns, shape (width,)."""
+        return torch.arange(self.total - width, self.total, device=self.keys.device)
+
+
+# --- which layers ----------------------------------------------------------------------------------------------------
+
+
+def one_layer(model: Any) -> list[Any]:
+    """The last attention module with keys of its own that slides, or just the last."""
+    return [one_attention_of(model)[0]]
+
+
+def layers_of_kind(model: Any, kind: str) -> list[Any]:
+    """All attention modules of a kind, those with another's keys as well."""
+    kinds = compat.layer_kinds(compat.text_config(model))
+    return [module for index, module in attention_modules(model).items() if kinds[index] == kind]
+
+
+def sliding_layers(model: Any) -> list[Any]:
+    return layers_of_kind(model, SLIDING)
+
+
+def one_full_layer(model: Any) -> list[Any]:
+    """The last full attention module with keys of its own."""
+    return [one for one in layers_of_kind(model, FULL) if not getattr(one, "is_kv_shared_layer", False)][-1:]
+
+
+# --- where not -------------------------------------------------------------------------------------------------------
+
+
+def no_cells(patient: Patient) -> str:
+    """Reason why a patient cannot have a fault of single cells of a mask."""
+    return "" if patient.backend in ("eager", "sdpa") else f"{patient.backend} takes no mask with cells"
+
+
+def no_sliding_cells(patient: Patient) -> str:
+    return no_window(patient) or no_cells(patient)
+
+
+def one_kind(patient: Patient) -> str:
+    """Reason why a patient cannot have a fault that takes sliding and full layers."""
+    kinds = set(compat.layer_kinds(compat.text_config(patient.model)))
+    return no_cells(patient) if {SLIDING, FULL} <= kinds else "all layers are of one kind"
+
+
+# --- the change ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def mask_edited(patient: Patient, edit: Callable[[LayerMask], torch.Tensor]) -> Iterator[None]:
-    """Let one layer of every model read other keys; where the library passes no mask, one is handed over.
+def mask_edited(
+    patient: Patient, edit: Edit, layers: Callable[[Any], Sequence[Any]] = one_layer, given_only: bool = False
+) -> Iterator[None]:
+    """Let some layers of every model read other keys.
 
     Args:
         patient: whose models are changed.
         edit: what may be read instead, shape (b, 1, q, k).
+        layers: from a model to attention modules. One that uses another's keys must come with that one.
+        given_only: only masks that the library passes; else one is handed over as well where it passes none.
     """
-
-    def editing(window: int) -> Callable[..., Any]:
-        def change(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-            mask = kwargs.get("attention_mask")
-            before = _layer_mask(module, args, kwargs, window)
-            after = edit(before)
-            if not torch.equal(after, before.readable):
-                kwargs["attention_mask"] = _like(mask, after)
-            return args, kwargs
-
-        return change
-
     with ExitStack() as hooks:
         for model in patient.models:
-            module, window = one_attention_of(model)
-            hooks.enter_context(hooked([module], editing(window or 0)))
+            watched = _Watched(model)
+            hooks.enter_context(hooked([text_decoder(model)], watched.begin))
+            hooks.enter_context(hooked(layers(model), _editing(watched, edit, given_only)))
         yield
 
 
-def _layer_mask(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], window: int) -> LayerMask:
-    mask = kwargs.get("attention_mask")
-    hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    cache = handed_cache(args, kwargs)
+@contextmanager
+def masks_changed(patient: Patient, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Let every attention module receive another tensor for each 4-D mask that the library hands over."""
+
+    def swap(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        mask = kwargs.get("attention_mask")
+        if isinstance(mask, torch.Tensor) and mask.dim() == 4:
+            kwargs["attention_mask"] = change(mask)
+        return args, kwargs
+
+    with hooked(attention_of(patient), swap):
+        yield
+
+
+def additive(cells: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """0 where a key may be read, the lowest number where not."""
+    return torch.zeros(cells.shape, dtype=dtype, device=cells.device).masked_fill_(~cells, torch.finfo(dtype).min)
+
+
+def _editing(watched: _Watched, edit: Edit, given_only: bool) -> Callable[..., Any]:
+    def change(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
+        mask = kwargs.get("attention_mask")
+        before = watched.mask(module, args, kwargs)
+        if mask is None and given_only:
+            return args, kwargs
+        after = edit(before)
+        if not torch.equal(after, before.readable):
+            # as a kernel takes it: additive where the library's own is
+            kwargs["attention_mask"] = (
+                after if mask is None or mask.dtype is torch.bool else additive(after, mask.dtype)
+            )
+        return args, kwargs
+
+    return change
+
+
+@dataclass
+class _Watched:
+    """What is known of the forward of a model that runs.
+
+    Attributes:
+        fed, seen: columns now, and before.
+        padding: as the decoder is given it, None if it is not, or in another form.
+        handed: how many keys the last layer of each kind is handed that has its own.
+    """
+
+    model: Any
+    fed: int = 0
+    seen: int = 0
+    padding: torch.Tensor | None = None
+    handed: dict[str, int] = field(default_factory=dict)
+
+    def begin(self, _decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        cache, mask = handed_cache(args, kwargs), kwargs.get("attention_mask")
+        self.fed = fed_columns(args, kwargs)
+        self.seen = 0 if cache is None else next((one.seen or 0 for one in compat.cache_layers(cache)), 0)
+        self.padding = None
+        if isinstance(mask, torch.Tensor) and mask.dim() == 2 and mask.shape[1] == self.seen + self.fed:
+            self.padding = mask.bool()
+        self.handed.clear()
+
+    def mask(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LayerMask:
+        config = compat.text_config(self.model)
+        kind = compat.layer_kinds(config)[module.layer_idx]
+        model_window = compat.window(config) or 0
+        window = model_window if kind == SLIDING else 0
+        mask = kwargs.get("attention_mask")
+        hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+        if not getattr(module, "is_kv_shared_layer", False):
+            self.handed[kind] = _handed(handed_cache(args, kwargs), module.layer_idx, window, self.fed)
+        total, (rows, fed) = self.seen + self.fed, hidden.shape[:2]
+        width = self.handed[kind] if mask is None else mask.shape[-1]
+        made = LayerMask(
+            readable=torch.empty(0) if mask is None else readable(mask),
+            queries=torch.arange(total - fed, total, device=hidden.device)[:, None],
+            keys=torch.arange(width, device=hidden.device) + max(0, total - width),
+            window=window,
+            model_window=model_window,
+            padding=hidden.new_ones((rows, total), dtype=torch.bool) if self.padding is None else self.padding,
+            backend=compat.attention_backend(self.model),
+        )
+        if mask is None:
+            return replace(made, readable=made.unpadded.expand(rows, 1, fed, width))
+        return made if self.padding is not None else replace(made, padding=_guessed(made))
+
+
+def _guessed(mask: LayerMask) -> torch.Tensor:
+    """Padding, where only the mask itself tells: real tokens see themselves; older ones are taken for real."""
+    padding, fed = mask.padding.clone(), len(mask.queries)
+    own = mask.readable[:, 0].diagonal(mask.total - fed - int(mask.keys[0]), dim1=-2, dim2=-1)
+    if own.shape[-1] == fed:  # else the mask does not reach them all
+        padding[:, -fed:] = own
+    return padding
+
+
+def _handed(cache: Any, layer: int, window: int, fed: int) -> int:
+    """How many keys a cache's layer will hand over."""
     layers = () if cache is None else compat.cache_layers(cache)
-    held = next((one for one in layers if one.layer == module.layer_idx), None)
-    rows, fed = hidden.shape[:2]
-    total = fed + ((held.seen or 0) if held else 0)
-    width = fed + (held.stored if held else 0) if mask is None else mask.shape[-1]
-    queries = torch.arange(total - fed, total, device=hidden.device)[:, None]
-    keys = torch.arange(width, device=hidden.device) + max(0, total - width)
-    if mask is None:
-        without = LayerMask(torch.empty(0), queries, keys, window)
-        return LayerMask(without.unpadded.expand(rows, 1, fed, width), queries, keys, window)
-    return LayerMask(readable(mask), queries, keys, window)
-
-
-def _like(mask: torch.Tensor | None, cells: torch.Tensor) -> torch.Tensor:
-    """As a kernel takes it: additive where the library's own is."""
-    if mask is None or mask.dtype is torch.bool:
-        return cells
-    return torch.where(cells, 0.0, torch.finfo(mask.dtype).min).to(mask.dtype)
+    held = next((one for one in layers if one.layer == layer), None)
+    if held is None:
+        return fed
+    if held.static:
+        return held.stored
+    # what is kept for a rollback alone is not handed over
+    return fed + (min(held.stored, window - 1) if held.recording else held.stored)

@@ -12,5 +12,5 @@ from gemma_doctor.loading import Patient
 @fault("mask-pattern", why_not=no_window)
 def window_ignored(patient: Patient) -> Iterator[None]:
     """Let every query of one sliding layer read everything before it, in prompts."""
-    with mask_edited(patient, lambda mask: mask.readable | ((mask.back >= 0) & mask.real)):
+    with mask_edited(patient, lambda mask: mask.without_window):
         yield

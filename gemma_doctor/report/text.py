@@ -12,11 +12,11 @@ Facts that it shows, by mapping of the Report; those in brackets where they are 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gemma_doctor.finding import Finding, Report, Severity, counted
 from gemma_doctor.report import verdict
+from gemma_doctor.report.heading import filled_in, heading, subject_name
 from gemma_doctor.report.lines import BLANK, Line, draw
 from gemma_doctor.report.reading_path import not_evaluated, reading_path
 from gemma_doctor.report.where import kinds_of, layers_in_words, where
@@ -40,7 +40,7 @@ def render(report: Report, width: int | None = None, color: bool = False, verbos
 
 def _quiet(report: Report) -> Iterator[Line]:
     if report.subject["subject_source"] == "default":
-        yield Line(body=_name(report))
+        yield Line(body=subject_name(report))
     yield _headline(report)
     for finding in report.deciding:
         word = "CAUSE" if finding.severity is Severity.ERROR else finding.severity.word
@@ -49,7 +49,7 @@ def _quiet(report: Report) -> Iterator[Line]:
 
 
 def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
-    yield from _header(report, verbosity)
+    yield from heading(report, verbosity)
     yield BLANK
     yield _headline(report)
     for cause in report.causes:
@@ -70,67 +70,6 @@ def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
     if not report.only_notes:
         yield BLANK
     yield _exit_line(report)
-
-
-# --- what was examined, and with what --------------------------------------------------------------------------------
-
-
-def _header(report: Report, verbosity: int) -> Iterator[Line]:
-    yield Line(f"gemma-doctor {report.version}  ", _subject_sentence(report), style="bold", indent=2)
-    used = _parts(report.environment, (("transformers", "transformers {}"), ("torch", "torch {}"), ("seed", "seed {}")))
-    window, reduced = report.passes.get("window"), report.passes.get("reduced_window")
-    reduced = reduced if reduced != window else None
-    crossed = report.passes.get("true_window_crossed", True)
-    prompt = " from ".join(_parts(report.passes, (("prompt_length", "prompt {}"), ("prompt_from", "{}"))))
-    ran = _parts(
-        {**report.passes, "prompt": prompt, "reduced": reduced},
-        (
-            ("prompt", "{}"),
-            ("generated", "generated {}"),
-            ("crossed_at", "window crossed at step {}"),
-            ("reduced", "most passes at W'={}" if crossed else "all passes at W'={}: W is too long for a skeleton"),
-        ),
-    )
-    yield Line(body="; ".join(", ".join(parts) for parts in (used, ran) if parts), body_style="dim", indent=2)
-    in_use = report.passes.get("routes_in_use")
-    if isinstance(in_use, list) and (verbosity or report.passes.get("depth") != "default"):
-        yield Line("routes in use: ", f"{', '.join(in_use)}; depth {report.passes['depth']}", style="dim", indent=2)
-    if verbosity and report.subject.get("cut"):
-        yield Line("cut: ", str(report.subject["cut"]), style="dim")
-    for remark in report.remarks:
-        yield Line(body=remark, indent=2)
-
-
-def _subject_sentence(report: Report) -> str:
-    subject = report.subject
-    weights = {"real": "real weights", "skeleton": "SKELETON", "none": "published file alone"}
-    parts = [
-        str(subject["family"]),
-        _layers(subject),
-        weights[str(subject["weights"])],
-        *_parts(report.environment, (("dtype", "{}"), ("backend", "{}"), ("device", "{}"))),
-    ]
-    return f"{_name(report)}: {', '.join(part for part in parts if part)}"
-
-
-def _name(report: Report) -> str:
-    default = " (no SUBJECT given: the default)" if report.subject["subject_source"] == "default" else ""
-    return f"{report.subject['name']}{default}"
-
-
-def _layers(subject: Mapping[str, object]) -> str:
-    """ "18 layers (15 sliding W=512, 3 full)", "26 layers (skeleton of 6: 5 sliding W=512, 1 full)"."""
-    kinds = kinds_of(subject)
-    layers, names = subject["layers"] or len(kinds), Counter(kind.removesuffix("_attention") for kind in kinds)
-    width = f" W={subject['window']}" if subject["window"] else ""
-    counted = ", ".join(f"{n} {kind}{width if kind == 'sliding' else ''}" for kind, n in names.items())
-    if subject["weights"] == "skeleton" and len(kinds) != layers:
-        counted = f"skeleton of {len(kinds)}: {counted}"
-    return f"{layers} layers ({counted})" if counted else f"{layers} layers" if layers else ""
-
-
-def _parts(facts: Mapping[str, object], wanted: tuple[tuple[str, str], ...]) -> list[str]:
-    return [form.format(facts[key]) for key, form in wanted if facts.get(key) not in (None, "")]
 
 
 def _headline(report: Report) -> Line:
@@ -257,7 +196,7 @@ def _timing(report: Report) -> str:
     spent = [f"{name} {_seconds(value)}" for name, value in timing["phases"].items() if value >= 0.05]
     text = f"{_seconds(timing['total'])} s" + (f": {', '.join(spent)}" if spent else "")
     forms = (("tokens_per_second", "{:.1f} tokens/s"), ("peak_memory_mb", "peak {:,.0f} MB"))
-    figures = _parts(timing, forms) if report.subject["weights"] == "real" else []  # a skeleton's speed says nothing
+    figures = filled_in(timing, forms) if report.subject["weights"] == "real" else []  # a skeleton's speed says nothing
     return "; ".join([text, *figures])
 
 

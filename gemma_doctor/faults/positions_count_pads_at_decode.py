@@ -1,0 +1,28 @@
+"""Decode steps of a left-padded row are numbered by column, pads included; its prompt was not (unsloth issue 3699)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from gemma_doctor.faults import fault
+from gemma_doctor.faults._positions import Numbered, no_decode_step, positions_edited
+from gemma_doctor.loading import Patient
+
+
+def _why_not(patient: Patient) -> str:
+    if patient.padding_side != "left":
+        return "batches are padded on the right, where a new token's column is not asked for"
+    return no_decode_step(patient)
+
+
+@fault("position-ids", why_not=_why_not)
+def positions_count_pads_at_decode(patient: Patient) -> Iterator[None]:
+    """Number every decode step by the length of the cache, whatever pads it holds."""
+
+    def by_column(fed: Numbered) -> torch.Tensor:
+        return torch.full_like(fed.positions, fed.start) if fed.is_decode_step else fed.positions
+
+    with positions_edited(patient, by_column):
+        yield
