@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import handed_cache, hooked
-from gemma_doctor.faults import fault, last_attention_of, no_window
+from gemma_doctor.evidence import SLIDING
+from gemma_doctor.faults import fault, no_window
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
 
@@ -18,13 +18,13 @@ from gemma_doctor.loading import Patient
     severity=Severity.WARNING,
 )
 def dropped_keys_kept(patient: Patient) -> Iterator[None]:
-    """Let layer 0 of every cache hold its keys as a view of all that it has seen."""
+    """Let the first sliding layer of every cache hold its keys as a view of all that it has seen."""
+    layer = compat.layer_kinds(compat.text_config(patient.model)).index(SLIDING)
 
-    def keep(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = handed_cache(args, kwargs)
-        if cache is not None and cache.layers:
-            compat.keep_dropped_keys(cache, 0)
+    def keep(update: compat.CacheUpdate) -> Any:
+        if update.layer == layer:
+            compat.keep_dropped_keys(update.cache, layer)
+        return update.handed
 
-    # when the last module is entered, layer 0 has stored this forward's keys
-    with hooked(last_attention_of(patient), keep):
+    with compat.cache_updates_edited(keep):
         yield

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import LayerMask, mask_edited
+from gemma_doctor.faults._masks import LayerMask, mask_edited, no_cells
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
     import torch
 
 
-@fault("mask-pattern")
+@fault("mask-pattern", why_not=no_cells)
 def future_cell(patient: Patient) -> Iterator[None]:
     """Let one query in the middle of every prompt read the token after it, in one layer."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gemma_doctor.faults import fault, no_window
-from gemma_doctor.faults._masks import LayerMask, mask_edited
+from gemma_doctor.faults import fault
+from gemma_doctor.faults._masks import LayerMask, mask_edited, no_sliding_cells
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
     import torch
 
 
-@fault("mask-pattern", why_not=no_window)
+@fault("mask-pattern", why_not=no_sliding_cells)
 def pads_cut_at_the_wrong_end(patient: Patient) -> Iterator[None]:
     """Move the pads of one sliding layer's mask by as many columns as a batch is longer than the window, in prompts."""
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
-from gemma_doctor.capture.hooks import hooked
-from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults import fault
+from gemma_doctor.faults._positions import Numbered, no_decode_step, positions_edited
 from gemma_doctor.loading import Patient
 
 
-@fault("position-ids")
+@fault("position-ids", why_not=no_decode_step)
 def positions_reset_at_decode(patient: Patient) -> Iterator[None]:
     """Hand position 0 to the text decoder at every decode step."""
 
-    def reset(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        fed = kwargs.get("input_ids")
-        fed = kwargs.get("inputs_embeds") if fed is None else fed
-        if fed is not None and fed.shape[1] == 1:
-            kwargs["position_ids"] = torch.zeros(fed.shape[:2], dtype=torch.long, device=fed.device)
-        return args, kwargs
+    def reset(fed: Numbered) -> torch.Tensor:
+        return torch.zeros_like(fed.positions) if fed.is_decode_step else fed.positions
 
-    with hooked([text_decoder(model) for model in patient.models], reset):
+    with positions_edited(patient, reset):
         yield

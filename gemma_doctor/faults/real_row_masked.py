@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
-from gemma_doctor.capture.hooks import hooked
-from gemma_doctor.faults import attention_of, fault
+from gemma_doctor.faults import fault
+from gemma_doctor.faults._masks import masks_changed, no_cells
 from gemma_doctor.loading import Patient
 
 
-@fault("all-masked-rows")
+@fault("all-masked-rows", why_not=no_cells)
 def real_row_masked(patient: Patient) -> Iterator[None]:
     """Block a whole row of every prefill mask, in the middle of the first sequence."""
 
-    def block(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        mask = kwargs.get("attention_mask")
-        if isinstance(mask, torch.Tensor) and mask.dim() == 4 and mask.shape[2] > 1:
+    def block(mask: torch.Tensor) -> torch.Tensor:
+        if mask.shape[2] > 1:
             mask = mask.clone()
             mask[0, :, mask.shape[2] // 2] = False if mask.dtype is torch.bool else torch.finfo(mask.dtype).min
-            kwargs["attention_mask"] = mask
-        return args, kwargs
+        return mask
 
-    with hooked(attention_of(patient), block):
+    with masks_changed(patient, block):
         yield
