@@ -92,9 +92,8 @@ class Score:
 
 def patient_of(family: Family, backend: str) -> Any:
     """Its skeleton, and settings under which every route is looked at."""
-    from gemma_doctor.loading import admit
+    from gemma_doctor.drill import healthy
     from gemma_doctor.settings import Settings
-    from gemma_doctor.subject import resolve
 
     settings = Settings(
         subject=family.preset,
@@ -103,7 +102,7 @@ def patient_of(family: Family, backend: str) -> Any:
         overrides=family.overrides,
         depth="deep",
     )
-    return admit(resolve(settings), settings, lambda line: None), settings
+    return healthy(settings, lambda line: None), settings
 
 
 def score(combination: tuple[Family, str], names: Sequence[str]) -> Score:

@@ -11,6 +11,7 @@ import torch
 
 from gemma_doctor import __version__
 from gemma_doctor.capture.collector import Collector
+from gemma_doctor.capture.passes import BRIEF_EDGE
 from gemma_doctor.check import GROUPS, Check
 from gemma_doctor.diagnose import chosen_checks, conclude
 from gemma_doctor.drilled import BROKEN, Drilled, DrillReport, Verdict
@@ -27,7 +28,7 @@ from gemma_doctor.settings import Progress, Settings
 from gemma_doctor.subject import resolve
 
 MARGIN = 4  # tokens past the window's edge: a fault shows at the edge, how long it lasts is the check's own question
-PROBE = 80  # tokens of the forward that must be bit-identical afterwards; more than any reduced window holds
+PROBE = 24  # tokens of the forward that must be bit-identical afterwards
 
 
 def drill(settings: Settings, names: Sequence[str], progress: Progress) -> DrillReport:
@@ -43,8 +44,7 @@ def drill(settings: Settings, names: Sequence[str], progress: Progress) -> Drill
     """
     started = time.perf_counter()
     faults = chosen_faults(names)
-    subject = resolve(settings)
-    patient = admit(subject, settings, progress)
+    patient = healthy(settings, progress)
     drilled: list[Drilled] = []
     stopped: BaseException | None = None
     with patient.threads():
@@ -78,6 +78,15 @@ def drill(settings: Settings, names: Sequence[str], progress: Progress) -> Drill
         timing={"total": time.perf_counter() - started, "healthy": drills.seconds},
     )
     return replace(report, exit_code=_exit_code(report))
+
+
+def healthy(settings: Settings, progress: Progress) -> Patient:
+    """The subject in memory; a skeleton with a window so small that an examination takes half a second.
+
+    Raises:
+        DoctorError: there is no such subject, or it cannot be examined.
+    """
+    return admit(resolve(settings), settings, progress, reduced_window=BRIEF_EDGE)
 
 
 class Drills:

@@ -30,7 +30,7 @@ class Patient:
     Attributes:
         subject: what it was made from.
         model: a causal language model in eval mode at the true window W.
-        reduced: skeletons only: the same weights at W' = min(W, 64), on which most passes run; else `model` itself.
+        reduced: skeletons only: the same weights at the reduced window W', on which most passes run; else `model`.
         tokenizer: None for a bare config.
         window, reduced_window: W and W', None if the model has no window.
         padding_side: how batches are padded: the tokenizer's setting, or "left" without one.
@@ -76,8 +76,13 @@ class Patient:
         return (self.model,) if self.reduced is self.model else (self.model, self.reduced)
 
 
-def admit(subject: Subject, settings: Settings, progress: Progress) -> Patient:
+def admit(
+    subject: Subject, settings: Settings, progress: Progress, reduced_window: int = skeleton.REDUCED_WINDOW
+) -> Patient:
     """Put a subject's models in memory.
+
+    Args:
+        reduced_window: at most so large is W' of a skeleton.
 
     Raises:
         DoctorError: the library does not know the family, refuses the configuration or the attention implementation,
@@ -93,7 +98,7 @@ def admit(subject: Subject, settings: Settings, progress: Progress) -> Patient:
     _require_backend(settings.attn_implementation, device)
     _require_decoder(subject)
     subject, folder = _folder(subject, settings, progress)
-    model, reduced, cut = _models(subject, folder, settings, device)
+    model, reduced, cut = _models(subject, folder, settings, device, reduced_window)
     _require_attention(model)
     tokenizer, remark = _tokenizer(folder)
     remarks = remark, _ignored(subject, settings), _other_ways(model)
@@ -152,13 +157,19 @@ def _other_ways(model: Any) -> str:
     return f"generation settings left out: {said}; see --routes" if said else ""
 
 
-def _models(subject: Subject, folder: Path | None, settings: Settings, device: str) -> tuple[Any, Any, str]:
+def _models(
+    subject: Subject,
+    folder: Path | None,
+    settings: Settings,
+    device: str,
+    reduced_window: int = skeleton.REDUCED_WINDOW,
+) -> tuple[Any, Any, str]:
     """The model, its twin at the reduced window, and what was cut; on the device."""
     if subject.weights == "real" and folder is not None:
         model = reduced = _real_model(subject, folder, settings)
         cut = ""
     else:
-        model, reduced, cut = skeleton.build(subject, settings)
+        model, reduced, cut = skeleton.build(subject, settings, reduced_window)
     with _refusals(subject, f"cannot be moved to {device}", "--device cpu"):
         model.to(device)
         reduced.to(device)

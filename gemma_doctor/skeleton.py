@@ -33,12 +33,12 @@ KV_HEADS = ("num_key_value_heads", "num_global_key_value_heads")
 NOT_FOR_THE_SKELETON = ("quantization_config", "dtype", "torch_dtype", "auto_map", "model_type")
 
 
-def build(subject: Subject, settings: Settings) -> tuple[Any, Any, str]:
+def build(subject: Subject, settings: Settings, reduced_window: int = REDUCED_WINDOW) -> tuple[Any, Any, str]:
     """Build a subject's skeleton: float32, eval mode, without gradients, on the CPU.
 
     Returns:
-        The model at the true window W; the model at W' = min(W, 64), which shares the first one's weights (or is the
-        first one, where W' = W or there is no window); what was cut, in words.
+        The model at the true window W; the model at W' = min(W, `reduced_window`), which shares the first one's weights
+        (or is the first one, where W' = W or there is no window); what was cut, in words.
 
     Raises:
         DoctorError: the installed transformers does not know the family, or refuses the configuration or the attention
@@ -50,8 +50,8 @@ def build(subject: Subject, settings: Settings) -> tuple[Any, Any, str]:
         model = reduced = _new_model(full.model_type, cut, settings)
         randomise(model, settings.seed)
         window = _published_window(text, full)
-        if window is not None and window > REDUCED_WINDOW:
-            reduced = _new_model(full.model_type, {**cut, "sliding_window": REDUCED_WINDOW}, settings)
+        if window is not None and window > reduced_window:
+            reduced = _new_model(full.model_type, {**cut, "sliding_window": reduced_window}, settings)
             reduced.load_state_dict(model.state_dict(), assign=True)
             reduced.requires_grad_(False)
     return model, reduced, _in_words(full, model.config)

@@ -452,7 +452,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.fixture
 def admitted_before(patient_of: Callable[..., Patient], monkeypatch: pytest.MonkeyPatch) -> None:
     """Drill the skeleton that other tests have as well."""
-    monkeypatch.setattr(drill, "admit", lambda *arguments: patient_of(SUBJECT))
+    monkeypatch.setattr(drill, "healthy", lambda *arguments: patient_of(SUBJECT))
 
 
 def test_two_drills_give_the_same_bytes_but_for_the_timing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -564,8 +564,8 @@ def test_an_interrupt_within_a_forward_leaves_the_model_as_it_was(name: str, mon
     hooked: list[bool] = []
     forwards = [-1]  # counted from the fault on
 
-    def admitted(*arguments: Any) -> Patient:
-        patients.append(admit(*arguments))
+    def admitted(*arguments: Any, **more: Any) -> Patient:
+        patients.append(admit(*arguments, **more))
         before.extend(logits(patients[0]))
         return patients[0]
 

@@ -8,11 +8,13 @@ sampled by the slow tests, and run whole with GEMMA_DOCTOR_WHOLE_DRILL=1.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 
-from benchmarks.drill import COMBINATIONS, ROOT, patient_of
+from benchmarks.drill import COMBINATIONS, ROOT
+from benchmarks.drill import patient_of as drilled_patient_of
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.diagnose import chosen_checks, conclude
 from gemma_doctor.drill import Drills
@@ -21,6 +23,7 @@ from gemma_doctor.errors import DoctorError
 from gemma_doctor.examine import examine
 from gemma_doctor.faults import WAITED_FOR, Fault, all_faults
 from gemma_doctor.finding import Outcome, Severity
+from gemma_doctor.loading import Patient
 from gemma_doctor.registry import built_in
 from gemma_doctor.routes import all_routes
 from gemma_doctor.settings import Settings
@@ -51,7 +54,7 @@ COVERED = {name: one for name, one in all_faults().items() if one.caught_by not 
 def drills(combination: tuple[str, str]) -> Drills:
     """The healthy twin, made once; it is skipped in releases that do not know the family."""
     try:
-        return Drills(*patient_of(*BY_NAME[combination]))
+        return Drills(*drilled_patient_of(*BY_NAME[combination]))
     except DoctorError as error:
         if " needs transformers >= " in error.message:
             pytest.skip(error.message)
@@ -94,23 +97,23 @@ def test_the_healthy_twin_has_no_finding(combination: tuple[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COVERED)
-def test_a_whole_check_has_the_same_cause(name: str) -> None:
+def test_a_whole_check_has_the_same_cause(patient_of: Callable[..., Patient], name: str) -> None:
     """The drill leaves passes out; `check` leaves out none, and says no less and no more."""
     one = all_faults()[name]
-    patient = drills(FIRST).patient
+    patient = patient_of(BY_NAME[FIRST][0].preset, FIRST[1])
     if one.why_not(patient):
         pytest.skip(one.why_not(patient))
     with one.inject(patient):
-        causes = causes_of_a_whole_check(one)
+        causes = causes_of_a_whole_check(patient, one)
     assert causes == {(one.caught_by, one.severity)}
 
 
-def causes_of_a_whole_check(one: Fault) -> set[tuple[str, Severity]]:
+def causes_of_a_whole_check(patient: Patient, one: Fault) -> set[tuple[str, Severity]]:
     quick = tuple(route.id for route in all_routes().values() if route.depth == "quick")
     settings = Settings(weights="skeleton", depth="quick", routes=(*quick, *one.routes))
     checks = chosen_checks(settings)
-    collector = Collector(drills(FIRST).patient, settings, lambda line: None)
-    with collector.patient.threads():
+    collector = Collector(patient, settings, lambda line: None)
+    with patient.threads():
         results, stopped = examine(checks, collector)
         results = conclude(results, checks, collector)
     assert stopped is None

@@ -216,11 +216,7 @@ class Collector:
         if batch.run.crash:
             raise CouldNotLook(f"the padded batch crashed: {batch.run.crash.kind}: {batch.run.crash.message}")
         together = batch.run.logits[0].float()
-        generated = batch.run.tokens[:, batch.real.shape[1] :]
-        alone = [
-            self.passes.references.over(torch.cat([row, new])[None], STEPS + 1)
-            for row, new in zip(batch.rows, generated, strict=True)
-        ]
+        alone = [self.passes.references.over(row[None], STEPS + 1) for row in batch.written]
         floor = max(one.floor for one in alone)
         if self.patient.dtype != "float32" and compat.has_experts(self.patient.model):
             floor = float("inf")  # rounding lets rows choose other experts: no difference proves anything

@@ -99,6 +99,11 @@ class Lab:
         """Prompts of unequal length, shape (n,) each."""
         return self.passes.batch.rows
 
+    @property
+    def written_rows(self) -> tuple[torch.Tensor, ...]:
+        """The same with what the padded batch wrote after them: the reference route knows them already."""
+        return self.passes.batch.written
+
     # --- ways of asking ----------------------------------------------------------------------------------------------
 
     def recorded(self, *names: str) -> Iterator[Attempt]:

@@ -33,6 +33,8 @@ from gemma_doctor.settings import Progress, Settings
 
 # A model without a window is walked across this many tokens instead.
 EDGE_WITHOUT_WINDOW = 64
+# Edge of brief passes, where it can be chosen: prompts below it still have room for the texts of every route.
+BRIEF_EDGE = 24
 BEFORE_EDGE = 8
 STEPS = 4
 TRUE_WINDOW_STEPS = 16
@@ -70,7 +72,7 @@ class Passes:
         self.taken: dict[str, Taken] = {}
         self.window = window = patient.reduced_window
         self.references = References(patient.reduced, facts.shares_kv, window)
-        self.edge = window if window is not None and window > 0 else EDGE_WITHOUT_WINDOW
+        self.edge = window if window is not None and window > 0 else BRIEF_EDGE if brief else EDGE_WITHOUT_WINDOW
         # None where the configuration names no limit that a prompt could keep
         self._positions = facts.loaded.max_positions if (facts.loaded.max_positions or 0) > 1 else None
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.capture.reference import Reference
 from gemma_doctor.capture.runs import Run
 from gemma_doctor.evidence import Bools, Pass
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -57,3 +55,9 @@ class Batch:
     run: Run
     rows: tuple[torch.Tensor, ...]
     real: Bools
+
+    @property
+    def written(self) -> tuple[torch.Tensor, ...]:
+        """Each row with what was generated after it (nothing where the pass crashed), shape (n,)."""
+        generated = self.run.tokens[:, self.real.shape[1] :]
+        return tuple(torch.cat(pair) for pair in zip(self.rows, generated, strict=True))

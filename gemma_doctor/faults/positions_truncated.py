@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemma_doctor import compat
-from gemma_doctor.capture.passes import EDGE_WITHOUT_WINDOW
+from gemma_doctor.capture.passes import BRIEF_EDGE
 from gemma_doctor.faults import fault
 from gemma_doctor.faults._positions import Numbered, positions_edited
 from gemma_doctor.loading import Patient
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @fault("position-ids")
 def positions_truncated(patient: Patient) -> Iterator[None]:
-    """Clamp position ids to the last one within the window (64 positions without one)."""
+    """Clamp position ids to the last one within the window (24 positions without one)."""
 
     def clamped(fed: Numbered) -> torch.Tensor:
-        limit = compat.window(compat.text_config(fed.model)) or EDGE_WITHOUT_WINDOW
+        limit = compat.window(compat.text_config(fed.model)) or BRIEF_EDGE
         return fed.positions.clamp(max=limit - 1)
 
     with positions_edited(patient, clamped):

@@ -17,4 +17,4 @@ def left_padded(lab: Lab) -> Iterator[Attempt]:
         yield from lab.recorded(lab.passes.batch.recorded.name)
     else:
         yield from lab.generate_batch("batch", lab.rows)
-    yield from lab.forward_batch("forward with position_ids", lab.rows, "left", positions=True)
+    yield from lab.forward_batch("forward with position_ids", lab.written_rows, "left", positions=True)

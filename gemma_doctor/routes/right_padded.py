@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 @route("if you run right-padded batches", generates=False)
 def right_padded(lab: Lab) -> Iterator[Attempt]:
     """One forward over a right-padded batch."""
-    yield from lab.forward_batch("right-padded", lab.rows, "right")
+    yield from lab.forward_batch("right-padded", lab.written_rows, "right")
