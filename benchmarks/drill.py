@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemma_doctor.check import GROUPS
-from gemma_doctor.drilled import APPLICABLE, Drilled, Verdict
+from gemma_doctor.drilled import Drilled, Verdict
+
+if TYPE_CHECKING:
+    from gemma_doctor.drill import HealthyTwin
 
 ROOT = Path(__file__).parent.parent
 COMMAND = "python benchmarks/drill.py --write docs/drill.md"
@@ -79,20 +81,20 @@ class Score:
 
     @property
     def not_caught(self) -> list[Drilled]:
-        return [one for one in self.drilled if one.verdict in APPLICABLE and one.verdict is not Verdict.CAUGHT]
+        return [one for one in self.drilled if one.not_caught]
 
     @property
     def applicable(self) -> int:
-        return sum(one.verdict in APPLICABLE for one in self.drilled)
+        return sum(one.put_in for one in self.drilled)
 
     @property
     def seconds(self) -> float:
         return sum(one.seconds for one in self.drilled)
 
 
-def patient_of(family: Family, backend: str) -> Any:
-    """Its skeleton, and settings under which every route is looked at."""
-    from gemma_doctor.drill import healthy
+def twin_of(family: Family, backend: str, names: Sequence[str]) -> HealthyTwin:
+    """The healthy skeleton, with every route looked at that some fault shows on."""
+    from gemma_doctor.drill import HealthyTwin, chosen_faults, healthy
     from gemma_doctor.settings import Settings
 
     settings = Settings(
@@ -100,21 +102,22 @@ def patient_of(family: Family, backend: str) -> Any:
         weights="skeleton",
         attn_implementation=backend,
         overrides=family.overrides,
+        expect={"preset": family.preset, **family.overrides},
         depth="deep",
     )
-    return healthy(settings, lambda line: None), settings
+    patient = healthy(settings, lambda line: None)
+    with patient.threads():
+        return HealthyTwin(patient, settings, chosen_faults(names))
 
 
 def score(combination: tuple[Family, str], names: Sequence[str]) -> Score:
     """Drill one family with one backend."""
-    import torch
+    from gemma_doctor.drill import chosen_faults
 
-    from gemma_doctor.drill import Drills, chosen_faults
-
-    torch.set_num_threads(1)
-    drills = Drills(*patient_of(*combination))
-    twin = tuple(f"{one.check}: {one.title}" for one in drills.twin)
-    return Score(*combination, twin, tuple(map(drills.of, chosen_faults(names))))
+    twin = twin_of(*combination, names)
+    with twin.patient.threads():
+        drilled = tuple(map(twin.with_fault, chosen_faults(names)))
+    return Score(*combination, tuple(f"{one.check}: {one.title}" for one in twin.findings), drilled)
 
 
 def main() -> int:
@@ -153,7 +156,7 @@ def _scores(chosen: Sequence[tuple[Family, str]], names: Sequence[str], jobs: in
 
 def _lines(one: Score, verbose: bool) -> Iterator[str]:
     for drilled in one.drilled if verbose else one.not_caught:
-        name = f"{drilled.verdict.value:15} {drilled.fault:34} {drilled.expected:20}"
+        name = f"{drilled.verdict.value:15} {drilled.fault:34} {drilled.caught_by:20}"
         yield f"  {name} {drilled.seconds:4.1f} s  {_said(drilled)}"
     for said in one.twin:
         yield f"  the healthy twin: {said}"
@@ -175,7 +178,7 @@ def page(scores: Sequence[Score]) -> str:
     from gemma_doctor.facts import version_of
 
     every = [drilled for one in scores for drilled in one.drilled]
-    applicable = sum(one.verdict in APPLICABLE for one in every)
+    applicable = sum(one.put_in for one in every)
     caught = sum(one.verdict is Verdict.CAUGHT for one in every)
     healthy = sum(not one.twin for one in scores)
     waiting = {one.fault for one in every if one.verdict is Verdict.NOT_COVERED}
@@ -199,7 +202,7 @@ def page(scores: Sequence[Score]) -> str:
 
 
 def _per_check(scores: Sequence[Score]) -> Iterator[tuple[str, ...]]:
-    names = {(one.group, one.expected) for score in scores for one in score.drilled}
+    names = {(one.group, one.caught_by) for score in scores for one in score.drilled}
     for group, check in sorted(names, key=lambda name: (GROUPS.index(name[0]), name[1])):
         cells = []
         for family in FAMILIES:
@@ -208,11 +211,11 @@ def _per_check(scores: Sequence[Score]) -> Iterator[tuple[str, ...]]:
                 for score in scores
                 if score.family.name == family.name
                 for one in score.drilled
-                if one.expected == check
+                if one.caught_by == check
             ]
-            count = Counter(one.verdict for one in own)
-            put_in = sum(count[verdict] for verdict in APPLICABLE)
-            cells.append(f"{count[Verdict.CAUGHT]}/{put_in}" if put_in else "")
+            put_in = sum(one.put_in for one in own)
+            caught = sum(one.verdict is Verdict.CAUGHT for one in own)
+            cells.append(f"{caught}/{put_in}" if put_in else "")
         if any(cells):
             yield (f"{group}: {check}", *cells)
 
@@ -220,10 +223,10 @@ def _per_check(scores: Sequence[Score]) -> Iterator[tuple[str, ...]]:
 def _per_fault(every: Sequence[Drilled]) -> Iterator[tuple[str, ...]]:
     for name in dict.fromkeys(one.fault for one in every):
         own = [one for one in every if one.fault == name]
-        put_in = sum(one.verdict in APPLICABLE for one in own)
+        put_in = sum(one.put_in for one in own)
         covered = all(one.verdict is not Verdict.NOT_COVERED for one in own)
         where = f"{put_in} of {len(own)}" if covered else "not yet covered"
-        yield name, own[0].title.rstrip("."), own[0].expected, where
+        yield name, own[0].title.rstrip("."), own[0].caught_by, where
 
 
 def _table(head: Sequence[str], rows: Iterator[tuple[str, ...]]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from gemma_doctor import __version__
+from gemma_doctor import __version__, compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.passes import BRIEF_EDGE
 from gemma_doctor.check import GROUPS, Check
@@ -19,15 +18,17 @@ from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
 from gemma_doctor.examine import examine
 from gemma_doctor.facts import report_facts
 from gemma_doctor.fault_names import require_known
-from gemma_doctor.faults import Fault, all_faults
+from gemma_doctor.faults import WAITED_FOR, Fault, all_faults
 from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
 from gemma_doctor.loading import Patient, admit
 from gemma_doctor.registry import built_in, select
-from gemma_doctor.routes import declared, looked_at
+from gemma_doctor.routes import declared, included, looked_at
 from gemma_doctor.settings import Progress, Settings
 from gemma_doctor.subject import resolve
 
 MARGIN = 4  # tokens past the window's edge: a fault shows at the edge, how long it lasts is the check's own question
+LONG = 90  # seconds from which on it is said how much is left
+INTERRUPTED = "interrupted"
 PROBE = 24  # tokens of the forward that must be bit-identical afterwards
 
 
@@ -45,29 +46,18 @@ def drill(settings: Settings, names: Sequence[str], progress: Progress) -> Drill
     started = time.perf_counter()
     faults = chosen_faults(names)
     patient = healthy(settings, progress)
-    drilled: list[Drilled] = []
-    stopped: BaseException | None = None
     with patient.threads():
         progress(f"the healthy subject, then {len(faults)} faults")
-        drills = Drills(patient, settings)
-        try:
-            for number, one in enumerate(faults, start=1):
-                progress(f"fault {number} of {len(faults)}: {one.id}")
-                drilled.append(drills.of(one))
-                if drilled[-1].verdict is Verdict.NOT_UNDONE:
-                    raise DoctorError(
-                        f"{one.id} left the subject changed", "what was drilled after it would prove nothing"
-                    )
-        except (KeyboardInterrupt, TimedOut, DoctorError) as error:
-            stopped = error
-    facts = report_facts(patient.subject, settings, drills.collector)
+        twin = HealthyTwin(patient, settings, faults)
+        drilled, stopped = _one_by_one(twin, faults, progress)
+    facts = report_facts(patient.subject, settings, twin.collector)
     report = DrillReport(
         version=__version__,
         remarks=patient.subject.remarks,
         drilled=tuple(drilled),
         left=len(faults) - len(drilled),
-        stopped="" if stopped is None else str(stopped) or "interrupted",
-        interrupted=isinstance(stopped, KeyboardInterrupt),
+        stopped=stopped,
+        interrupted=stopped == INTERRUPTED,
         subject=facts["subject"],
         environment=facts["environment"],
         passes={
@@ -75,7 +65,7 @@ def drill(settings: Settings, names: Sequence[str], progress: Progress) -> Drill
             "routes_in_use": sorted(declared(settings.routes, settings.depth)),
             "depth": settings.depth,
         },
-        timing={"total": time.perf_counter() - started, "healthy": drills.seconds},
+        timing={"total": time.perf_counter() - started, "healthy": twin.seconds},
     )
     return replace(report, exit_code=_exit_code(report))
 
@@ -89,96 +79,122 @@ def healthy(settings: Settings, progress: Progress) -> Patient:
     return admit(resolve(settings), settings, progress, reduced_window=BRIEF_EDGE)
 
 
-class Drills:
+def _one_by_one(twin: HealthyTwin, faults: Sequence[Fault], progress: Progress) -> tuple[list[Drilled], str]:
+    """Drill them in order. Returns those that were finished, and why it stopped early, "" if it did not."""
+    drilled: list[Drilled] = []
+    for number, one in enumerate(faults, start=1):
+        left = (len(faults) - number + 1) * twin.seconds
+        about = f", about {left / 60:.0f} minutes left" if left > LONG else ""
+        progress(f"fault {number} of {len(faults)}: {one.id}{about}")
+        try:
+            drilled.append(twin.with_fault(one))
+        except KeyboardInterrupt:
+            return drilled, INTERRUPTED
+        except TimedOut as error:
+            return drilled, str(error)
+        if drilled[-1].verdict is Verdict.NOT_UNDONE:
+            return drilled, f"{one.id} left the subject changed: what is drilled after it would prove nothing"
+    return drilled, ""
+
+
+class HealthyTwin:
     """A healthy patient, and what it says without any fault.
 
     Args:
         patient: who is drilled. Left as it was.
         settings: of the run.
+        faults: that will be put in. What they show on is looked at on the healthy patient as well.
 
     Attributes:
+        patient: as given.
         collector: what the healthy patient was examined with.
         seconds: what that took.
-        twin: its findings above a note that follow from no other.
+        findings: those above a note that follow from no other.
 
     Raises:
         DoctorError: the patient is not healthy.
     """
 
-    def __init__(self, patient: Patient, settings: Settings) -> None:
+    def __init__(self, patient: Patient, settings: Settings, faults: Sequence[Fault]) -> None:
         self.patient, self._settings = patient, settings
-        self._state = _state(patient)
-        self._covered = {one.id for one in built_in()}
         self._chosen = {one.id for one in select(built_in(), settings.select, settings.ignore)}
+        self._looked_at = looked_at(settings.routes, settings.depth)
+        routes = {route for one in faults for route in one.routes} & self._looked_at
         started = time.perf_counter()
-        results, self.collector = _examined(patient, self._with(()))
+        results, self.collector = _examined(patient, self._with(sorted(routes)))
         self.seconds = time.perf_counter() - started
-        self.twin = _causes(results)
-        errors = sorted({one.check for one in self.twin if one.severity is Severity.ERROR})
+        self.findings = _causes(results)
+        not_looked = (Outcome.NOT_APPLICABLE, Outcome.SKIPPED)
+        self._not_looked = {one.check: one.reason for one in results if one.outcome in not_looked}
+        self._state = self._as_it_is()
+        errors = sorted({one.check for one in self.findings if one.severity is Severity.ERROR})
         if errors:
             raise DoctorError(
                 f"{patient.subject.name} is sick already ({', '.join(errors)}): what a fault adds would prove nothing",
                 "gemma-doctor check it first, or drill a healthy release or subject",
             )
 
-    def of(self, fault: Fault) -> Drilled:
-        """Put one fault in, examine, take it out again."""
-        drilled = Drilled(
-            fault=fault.id,
-            title=fault.title,
-            group=fault.group,
-            expected=fault.caught_by,
-            verdict=Verdict.NOT_APPLICABLE,
-            reason=self._why_not(fault),
-        )
-        if drilled.reason:
-            return drilled
-        if fault.caught_by not in self._covered:
-            return replace(drilled, verdict=Verdict.NOT_COVERED)
+    def with_fault(self, fault: Fault) -> Drilled:
+        """Put one fault in, examine, take it out again.
+
+        Raises:
+            KeyboardInterrupt, TimedOut: the examination was stopped; the fault is out again.
+        """
+        drilled = Drilled(fault=fault.id, title=fault.title, group=fault.group, caught_by=fault.caught_by)
         started = time.perf_counter()
         try:
+            reason = self._why_not(fault)
+            if reason:
+                return replace(drilled, reason=reason)
+            if fault.caught_by in WAITED_FOR:
+                return replace(drilled, verdict=Verdict.NOT_COVERED)
             with fault.inject(self.patient):
                 results, _ = _examined(self.patient, self._with(fault.routes))
-            said = self._verdict(fault, results)
+            drilled = self._judged(drilled, fault, results)
         except Exception as error:  # whatever it is, the other faults are still to be drilled
-            said = {"verdict": Verdict.CRASHED, "reason": f"{type(error).__name__}: {in_one_line(error)}"}
-        drilled = replace(drilled, **said, seconds=time.perf_counter() - started)
-        if _state(self.patient) != self._state:
+            drilled = replace(drilled, verdict=Verdict.CRASHED, reason=f"{type(error).__name__}: {in_one_line(error)}")
+        drilled = replace(drilled, seconds=time.perf_counter() - started)
+        if self._as_it_is() != self._state:
             return replace(drilled, verdict=Verdict.NOT_UNDONE, reason="taken out again, the subject is not as before")
         return drilled
 
     def _with(self, routes: Sequence[str]) -> Settings:
-        in_use = (*self._settings.routes, *looked_at((), "quick"), *routes)
+        in_use = (*self._settings.routes, *included("quick"), *routes)
         return replace(self._settings, routes=in_use, depth="quick", margin=MARGIN)
 
     def _why_not(self, fault: Fault) -> str:
         """Why a fault cannot be put in, or would not be looked at; empty if it can and would."""
-        unseen = sorted(set(fault.routes) - looked_at(self._settings.routes, self._settings.depth))
+        unseen = sorted(set(fault.routes) - self._looked_at)
         if unseen:
             return f"--depth {self._settings.depth} does not look at the route {', '.join(unseen)}"
-        if fault.caught_by in self._covered - self._chosen:
+        if fault.caught_by not in self._chosen | WAITED_FOR.keys():
             return f"{fault.caught_by} is left out by select or ignore"
-        already = {finding.check for finding in self.twin if finding.severity >= fault.severity}
-        if fault.caught_by in already:
+        if fault.caught_by in self._not_looked:
+            return f"{fault.caught_by} does not look at this subject: {self._not_looked[fault.caught_by]}"
+        if any(one.check == fault.caught_by and one.severity >= fault.severity for one in self.findings):
             return f"{fault.caught_by} has a finding on the healthy subject"
         return fault.why_not(self.patient)
 
-    def _verdict(self, fault: Fault, results: Sequence[CheckResult]) -> dict[str, Any]:
-        """The cause must be the expected check, at the fault's severity, and nothing else new."""
+    def _judged(self, drilled: Drilled, fault: Fault, results: Sequence[CheckResult]) -> Drilled:
+        """The cause must be the fault's check, at the fault's severity, and nothing else new."""
         crashed = [f"{one.check}: {one.reason}" for one in results if one.outcome is Outcome.ERROR]
         if crashed:
-            return {"verdict": Verdict.CRASHED, "reason": crashed[0]}
-        known = {(one.check, one.severity) for one in self.twin}
+            return replace(drilled, verdict=Verdict.CRASHED, reason=crashed[0])
+        known = {(one.check, one.severity) for one in self.findings}
         new = [one for one in _causes(results) if (one.check, one.severity) not in known]
         right = {(one.check, one.severity) for one in new} == {(fault.caught_by, fault.severity)}
         every = [finding for one in results for finding in one.findings]
-        seen = next((one.observed for one in new if one.check == fault.caught_by), "")
-        return {
-            "verdict": Verdict.CAUGHT if right else Verdict.WRONG if new else Verdict.MISSED,
-            "causes": tuple(dict.fromkeys(one.check for one in new)),
-            "consequences": tuple(dict.fromkeys(one.check for one in every if one.follows_from)),
-            "observed": seen,
-        }
+        return replace(
+            drilled,
+            verdict=Verdict.CAUGHT if right else Verdict.WRONG if new else Verdict.MISSED,
+            causes=tuple(dict.fromkeys(one.check for one in new)),
+            consequences=tuple(dict.fromkeys(one.check for one in every if one.follows_from)),
+            observed=next((one.observed for one in new if one.check == fault.caught_by), ""),
+        )
+
+    def _as_it_is(self) -> list[object]:
+        """What must be the same before and after: logits bit by bit, also of a decode step; settings; hooks."""
+        return [*_models(self.patient, self.collector.facts.causal), *_tokenizer(self.patient)]
 
 
 def chosen_faults(names: Sequence[str]) -> list[Fault]:
@@ -213,12 +229,7 @@ def _causes(results: Sequence[CheckResult]) -> list[Finding]:
     return [one for one in every if one.severity > Severity.NOTE and not one.follows_from]
 
 
-def _state(patient: Patient) -> list[object]:
-    """What must be the same before and after: logits bit by bit, settings, hooks, methods."""
-    return [*_models(patient), *_tokenizer(patient)]
-
-
-def _models(patient: Patient) -> Iterator[object]:
+def _models(patient: Patient, generates: bool) -> Iterator[object]:
     for model in patient.models:
         ids = torch.arange(10, 10 + PROBE, device=model.device)[None]
         with torch.inference_mode():
@@ -229,6 +240,9 @@ def _models(patient: Patient) -> Iterator[object]:
             len(one._forward_hooks) + len(one._forward_pre_hooks) + ("forward" in vars(one)) for one in model.modules()
         )
         yield type(model).generate
+    if generates:
+        output = compat.generate(patient.reduced, ids, torch.ones_like(ids), 2)
+        yield torch.stack(output.logits).float().cpu().numpy().tobytes()
 
 
 def _tokenizer(patient: Patient) -> Iterator[object]:

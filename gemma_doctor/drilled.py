@@ -11,7 +11,7 @@ from typing import Any
 class Verdict(str, enum.Enum):
     """What became of one fault."""
 
-    CAUGHT = "caught"  # the expected check is the only cause; all other failing checks follow from it
+    CAUGHT = "caught"  # its check is the only cause; all other failing checks follow from it
     MISSED = "missed"  # nothing was found
     WRONG = "wrong cause"  # another check, or one more, is a cause
     CRASHED = "crashed"  # putting it in raised an exception, or a check did while it was in
@@ -20,7 +20,6 @@ class Verdict(str, enum.Enum):
     NOT_COVERED = "not yet covered"  # its check does not exist yet
 
 
-APPLICABLE = (Verdict.CAUGHT, Verdict.MISSED, Verdict.WRONG, Verdict.CRASHED, Verdict.NOT_UNDONE)
 # Of these nothing is known: the drill itself failed.
 BROKEN = (Verdict.CRASHED, Verdict.NOT_UNDONE)
 
@@ -33,11 +32,11 @@ class Drilled:
         fault: its id.
         title: what was done, one sentence.
         group: of the reading path, where its check stands.
-        expected: id of the check that must be the cause.
+        caught_by: id of the check that must be the cause.
         verdict: what became of it.
         causes: ids of the checks that are causes and are none on the healthy subject, in reading-path order.
         consequences: ids of the failing checks that follow from them.
-        observed: what the expected check saw, one line; empty if it saw nothing.
+        observed: what that check saw, one line; empty if it saw nothing.
         reason: of n/a, "crashed" and "not undone".
         seconds: what injecting and examining took; 0 if it was not put in.
     """
@@ -45,13 +44,23 @@ class Drilled:
     fault: str
     title: str
     group: str
-    expected: str
-    verdict: Verdict
+    caught_by: str
+    verdict: Verdict = Verdict.NOT_APPLICABLE
     causes: tuple[str, ...] = ()
     consequences: tuple[str, ...] = ()
     observed: str = ""
     reason: str = ""
     seconds: float = 0.0
+
+    @property
+    def put_in(self) -> bool:
+        """The subject can have it, and it was put in."""
+        return self.verdict not in (Verdict.NOT_APPLICABLE, Verdict.NOT_COVERED)
+
+    @property
+    def not_caught(self) -> bool:
+        """It was put in, and its check was not the only cause."""
+        return self.put_in and self.verdict is not Verdict.CAUGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,4 +94,9 @@ class DrillReport:
     @property
     def applicable(self) -> int:
         """How many faults were put in."""
-        return self.count(*APPLICABLE)
+        return sum(one.put_in for one in self.drilled)
+
+    @property
+    def not_caught(self) -> list[Drilled]:
+        """Faults that were put in, and whose check was not the only cause."""
+        return [one for one in self.drilled if one.not_caught]

@@ -18,6 +18,8 @@ def triage(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[Che
 
     What routes measure are logits: they stand behind all that decides them. Plain generation and plain forwards stand
     before the routes that are built on them, and whatever is wrong in any pass may be wrong on those.
+
+    Warnings of other checks follow from nothing: they are of memory and time, which no wrong position costs.
     """
     gates = {one.id: one.gate for one in checks}
 

@@ -1,4 +1,6 @@
-"""What routes say of other findings: which side is wrong, and how far a cause reaches the logits."""
+"""What routes say of other findings: which side is wrong, how far a cause reaches the logits, and what follows from a
+reference that is sick itself.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
 from gemma_doctor.routes import PLAIN
 
 # What the reference route must pass before it may say which side is wrong.
-VOTERS = ("sliding-window", "position-ids", "rope-theta", "all-masked-rows", "mask-pattern")
+VOTERS = ("sliding-window", "position-ids", "rope-theta", "rope-positions", "all-masked-rows", "mask-pattern")
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,7 @@ def test_a_fault_of_one_layer_is_named(
     patient_of: Callable[..., Patient], backend: str, fault: str, length: int, pads: int, place: str
 ) -> None:
     patient = patient_of("gemma-3-1b-it", backend)
-    assert int(one_attention_of(patient.reduced)[0].layer_idx) == 4
+    assert int(one_attention_of(patient.reduced).layer_idx) == 4
     assert run_check(mask_pattern, trace=recorded(patient, length, pads)).outcome is Outcome.PASS
     with all_faults()[fault].inject(patient):
         finding = only_finding(run_check(mask_pattern, trace=recorded(patient, length, pads)))

@@ -188,8 +188,10 @@ def test_the_first_lines_say_how_a_skeleton_was_cut() -> None:
     cut = replace(SKELETON, subject={**SKELETON.subject, "layer_kinds": KINDS[:6], "cut": "18 to 6 layers"})
     assert "18 layers (skeleton of 6: 5 sliding W=512, 1 full), SKELETON" in render(cut).splitlines()[0]
     assert "most passes at W'=64" in render(cut).splitlines()[1]
-    never = replace(cut, passes={**cut.passes, "true_window_crossed": False})
-    assert "all passes at W'=64: W is too long" in render(never).splitlines()[1]
+    never = {**cut.passes, "true_window_crossed": False}
+    assert render(replace(cut, passes=never)).splitlines()[1].endswith("all passes at W'=64")
+    told = replace(cut, passes={**never, "true_window_left_out": "W is too long"})
+    assert "all passes at W'=64: W is too long" in render(told).splitlines()[1]
     assert "W'" not in render(HEALTHY)
     assert "cut: 18 to 6 layers" in render(cut, verbosity=1).splitlines()
 

@@ -17,6 +17,7 @@ from gemma_doctor import compat
 from gemma_doctor.capture import material
 from gemma_doctor.capture.attempt import Attempt
 from gemma_doctor.capture.collector import Collector
+from gemma_doctor.capture.hooks import fed_columns, hooked
 from gemma_doctor.capture.lab import Lab
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.check import NotApplicable
@@ -250,6 +251,22 @@ def test_the_library_prints_nothing(lab: Lab, capfd: pytest.CaptureFixture[str])
 def test_routes_import_no_torch() -> None:
     code = "import sys; from gemma_doctor.routes import all_routes; all_routes(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("preset", ["gemma-2b", "gemma-3-1b-it"])
+def test_looked_up_tokens_are_verified_on_a_warm_cache_taken_and_rejected(
+    patient_of: Callable[..., Patient], preset: str
+) -> None:
+    collector = Collector(patient_of(preset), Settings(subject=preset), lambda line: None)
+    fed: list[int] = []
+    with hooked(
+        [text_decoder(collector.patient.reduced)], lambda module, args, kwargs: fed.append(fed_columns(args, kwargs))
+    ):
+        for attempt in all_routes()["prompt-lookup"].run(Lab(collector.patient, collector.passes, thorough=True)):
+            steps, fed[:] = fed[1:], []
+            assert any(step > 1 for step in steps)  # something was drafted after the prompt
+            assert len(steps) < attempt.asked - 1  # and taken
+            assert sum(steps) > attempt.asked - 1  # and rejected
 
 
 def test_end_tokens_are_kept_out(lab: Lab) -> None:

@@ -29,10 +29,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gemma_doctor.check import CouldNotLook, check, nothing_there
-from gemma_doctor.evidence import KernelCall, MaskFacts, Pass, Trace
+from gemma_doctor.evidence import KernelCall, MaskFacts, Trace
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
-
-_Call = tuple[Pass, int, int, KernelCall]  # pass, step, total length, call
 
 
 @check()
@@ -41,7 +39,7 @@ def mask_dtype(trace: Trace) -> Iterator[Finding | Examined]:
     wrong: dict[str, Sighting] = {}
     judged: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
-    for one, step, total, call in (*_finished(trace), *_broken(trace)):
+    for one, step, total, call, _ in trace.attempted_calls():  # kernels that do not take a mask raise
         if call.mask is None:
             continue
         kind = f"{call.mask.dtype or call.mask.form} for {call.kernel}"
@@ -63,18 +61,6 @@ def mask_dtype(trace: Trace) -> Iterator[Finding | Examined]:
         yield seen.finding(title, Severity.ERROR, do)
     rest = f"; not judged: {_listed(unknown)}" if unknown else ""
     yield Examined(judged.total(), _listed(judged) + rest)
-
-
-def _finished(trace: Trace) -> Iterator[_Call]:
-    for one, step, forward, call in trace.calls():
-        yield one, step, forward.total, call
-
-
-def _broken(trace: Trace) -> Iterator[_Call]:
-    """The calls in which forwards ended: kernels that do not take a mask raise."""
-    for one in trace.passes:
-        if one.crash and one.crash.call:
-            yield one, one.crash.step, one.crash.total, one.crash.call
 
 
 def _listed(kinds: Counter[str]) -> str:

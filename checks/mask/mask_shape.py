@@ -36,26 +36,20 @@ def mask_shape(trace: Trace) -> Iterator[Finding | Examined]:
     """Masks fit the queries and the keys of their own layer."""
     wrong: dict[str, Sighting] = {}
     masks = longer = unmasked = 0
-    for one, step, forward, call in trace.calls():
+    for one, step, total, call, raised in trace.attempted_calls():
         if call.mask is None:
             fault = _without_mask(call) if trace.causal else None
             unmasked += fault is not None
-        elif call.mask.form in ("padding", "block"):
+        elif call.mask.form in ("padding", "block") and not raised:
             continue
         else:
             masks += 1
-            longer += len(call.mask.shape) == 4 and call.mask.shape[3] > call.key_shape[2]
-            fault = _misfit(call, call.mask)
+            longer += not raised and len(call.mask.shape) == 4 and call.mask.shape[3] > call.key_shape[2]
+            fault = _broke(call, call.mask) if raised else _misfit(call, call.mask)
         if fault:
             title, observed, expected = fault
-            boundary = f"first in {one.place(step, forward.total)}, layer {call.layer}"
+            boundary = f"first in {one.place(step, total)}, layer {call.layer}"
             wrong.setdefault(title, Sighting(observed, expected, boundary)).at(one.name, call.layer)
-    for one in trace.passes:
-        if one.crash and one.crash.call and one.crash.call.mask and (fault := _broke(one.crash.call)):
-            masks += 1
-            title, observed, expected = fault
-            boundary = f"{one.place(one.crash.step, one.crash.total)}, layer {one.crash.call.layer}"
-            wrong.setdefault(title, Sighting(observed, expected, boundary)).at(one.name, one.crash.call.layer)
     if not masks and not unmasked:
         raise nothing_there(trace, "no pass used a 4-D mask")
     for title, seen in wrong.items():
@@ -74,12 +68,11 @@ def _without_mask(call: KernelCall) -> tuple[str, str, str] | None:
     return OPEN, observed, "a mask, or a causal kernel"
 
 
-def _broke(call: KernelCall) -> tuple[str, str, str] | None:
+def _broke(call: KernelCall, mask: MaskFacts) -> tuple[str, str, str] | None:
     """As `_misfit`, for the call in which a forward ended: there a longer mask was not cut by the kernel."""
-    assert call.mask is not None
-    fault = _misfit(call, call.mask)
-    if fault is None and call.mask.form == "dense" and call.mask.shape[3] > call.key_shape[2]:
-        observed = f"{list(call.mask.shape)}, and the kernel raised"
+    fault = _misfit(call, mask)
+    if fault is None and mask.form == "dense" and mask.shape[3] > call.key_shape[2]:
+        observed = f"{list(mask.shape)}, and the kernel raised"
         return "the mask has more columns than there are keys", observed, f"[..., {call.key_shape[2]}]"
     return fault
 

@@ -5,23 +5,22 @@ What it proves
     frequencies equal a float64 computation from the published parameters (default, linear, dynamic, yarn, llama3,
     longrope, proportional; partial rotation; per-kind theta); so do the angles that each layer's queries and keys
     received at position 1 in a real forward, and the factor on cos and sin. Cos and sin are laid out as the layer
-    applies them, so that it turns vectors and does not stretch them. At the end of every forward, each layer received
-    the angles of the position that was to be turned.
+    applies them, so that it turns vectors and does not stretch them.
 
 Why it matters
     The frequencies are the model's only notion of distance. Two layer kinds often have two thetas (10,000 and
     1,000,000 in Gemma 3); swapping or losing one, or the scaling of one, raises nothing: near tokens still look right,
     far ones blur. A configuration can show the right theta while the frequencies were built with another. And right cos
-    and sin may be handed on wrongly: those of the step before, or laid out in pairs where the layer turns halves.
+    and sin may be laid out in pairs where the layer turns halves.
 
 How to fix
     Write theta and scaling in the spelling that the installed transformers reads (`rope_theta`,
     `rope_local_base_freq` and `rope_scaling` before 5.0, `rope_parameters` since), and set them before the model is
     built: the frequencies are computed once, a theta written into the configuration of a loaded model does nothing.
-    Whoever keeps cos and sin from one step to the next reads them by the position ids of the step.
 
 Known limits
-    Angles per layer are compared only where cos and sin came in float32. Buffers in another dtype are compared at that
+    Angles per layer are compared only where cos and sin came in float32, and at one position: `rope-positions` looks
+    at the others. Buffers in another dtype are compared at that
     dtype's precision; whether that is precise enough is another question. Where the frequencies follow the length
     (dynamic, longrope), the buffers are compared before the first forward. Some families hand a rotation to layers
     that do not apply it. The layout is compared with what the family's own function makes of it: a model whose cos and
@@ -40,14 +39,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
-from gemma_doctor.evidence import Config, ConfigFacts, Floats, ModelFacts, RopeClaim, Trace, Turn, theta_in_words
-from gemma_doctor.finding import Examined, Finding, Location, Severity, Sighting
+from gemma_doctor.evidence import Config, ConfigFacts, Floats, ModelFacts, RopeClaim, Trace, theta_in_words
+from gemma_doctor.finding import Examined, Finding, Location, Severity, ranges
 from gemma_doctor.oracle import EPSILON, LARGEST_THETA, contradict, inverse_frequencies, usable_theta
 
 # The worst of all published configurations, computed in float32, was 3.2e-7 (llama3 scaling).
 RELATIVE_ERROR = 1e-5
 LONGEST_VALUE = 40
-NEAR = 64  # positions around the right one among which a wrong angle's own is looked for
 
 
 @check()
@@ -70,17 +68,15 @@ def rope_theta(config: Config, facts: ModelFacts | None, trace: Trace | None) ->
         raise NotApplicable("the model has no rotary frequencies")
     groups = [_compared(kinds, config.published, facts, trace) for kinds in _turning_alike(config.published, facts)]
     yield from (_finding(one) for one in groups if one.wrong)
-    turned = [_turned(one, trace) for one in groups if one.claim is not None and not one.wrong]
-    yield from (finding for _, finding in turned if finding)
     judged = [one.claim for one in groups if one.claim is not None]
     unknown = [one.unknown for one in groups if one.unknown]
     if not judged:
         raise CouldNotLook("; ".join(unknown) or "neither file nor configuration names a theta")
+    unknown += _not_compared(trace)
     dtypes = ", ".join(sorted({buffer.dtype for buffer in facts.rotary} - {"float32"}))
     said = f"{_thetas(judged)} live, worst relative error {max(one.worst for one in groups):.0e}"
     said += f" (kept in {dtypes})" if dtypes else ""
-    compared = sum(one.compared for one in groups) + sum(count for count, _ in turned)
-    yield Examined(compared, "; not looked at: ".join([said, *unknown]))
+    yield Examined(sum(one.compared for one in groups), "; not looked at: ".join([said, *unknown]))
 
 
 def _refuse_if_unwritten(config: Config) -> None:
@@ -259,53 +255,16 @@ def _wrong_layout(group: _Group, trace: Trace | None) -> list[str]:
     ]
 
 
-def _turned(group: _Group, trace: Trace | None) -> tuple[int, Finding | None]:
-    """How many turns of layers with the right frequencies were held against their positions, and what is wrong."""
-    assert group.claim is not None
-    count = 0
-    seen: Sighting | None = None
-    for one, step, forward in trace.forwards() if trace else ():
-        if forward.positions is None or not forward.positions_agree:
-            continue
-        length = int(forward.positions.max()) + 1
-        right, _ = inverse_frequencies(group.claim, group.head_dim, group.max_positions, length)
-        for turn in forward.turns:
-            layers = sorted(set(turn.layers) & set(group.layers))
-            # at position 0 nothing turns, and the layout, and with it the number of pairs, cannot be told
-            if not layers or turn.dtype != "float32" or (turn.position == 0 and not turn.angles.any()):
-                continue
-            count += 1
-            if _is_at(turn.position, turn, right):
-                continue
-            if seen is None:
-                observed = f"layer {layers[0]} at position {turn.position} {_as_elsewhere(turn, right)}"
-                seen = Sighting(observed, "every pair: position x frequency", one.place(step, forward.total))
-            for layer in layers:
-                seen.at(one.name, layer)
-    title = f"{' and '.join(group.kinds)} layers are not turned by their positions"
-    do = "hand the layers the cos and sin of this forward's position ids, not a kept or a cut table's"
-    return count, None if seen is None else seen.finding(title, Severity.ERROR, do)
-
-
-def _is_at(position: int, turn: Turn, right: Floats) -> bool:
-    return turn.angles.shape == right.shape and bool(_off(position, turn, right) <= 1)
-
-
-def _off(position: int, turn: Turn, right: Floats) -> float:
-    """Largest error of an angle in units of what rounding explains, but for full turns; infinite where it is NaN."""
-    due = position * right
-    off = np.abs((turn.angles - due + np.pi) % (2 * np.pi) - np.pi)
-    worst = float(np.max(off / (RELATIVE_ERROR * (1 + due)), initial=0.0))
-    return worst if worst == worst else float("inf")
-
-
-def _as_elsewhere(turn: Turn, right: Floats) -> str:
-    """The position that the angles belong to, if it is near."""
-    if turn.angles.shape != right.shape:
-        return f"was turned in {turn.angles.size} pairs, not {right.size}"
-    others = range(max(0, turn.position - NEAR), turn.position + NEAR + 1)
-    other = next((position for position in others if _is_at(position, turn, right)), None)
-    return "was turned by the angles of no position near it" if other is None else f"was turned as position {other}"
+def _not_compared(trace: Trace | None) -> list[str]:
+    """What layers were handed and could not be compared, in words."""
+    rotations = trace.rotations if trace else ()
+    rounded = [one for one in rotations if one.dtype != "float32"]
+    dtypes = ", ".join(sorted({one.dtype for one in rounded}))
+    said = {
+        f"angles handed over in {dtypes}": rounded,
+        "the layout of cos and sin, which is not known": [one for one in rotations if one.distortion is None],
+    }
+    return [f"{words} (layers {', '.join(ranges([one.layer for one in of]))})" for words, of in said.items() if of]
 
 
 def _worst_error(values: Floats, right: Floats) -> float:

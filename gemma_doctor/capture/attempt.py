@@ -48,7 +48,7 @@ class Attempt:
         model: what computed it, where that is not the subject as it is.
         asked: new tokens that generate() was asked for, 0 if it was not called.
         alone: it was not a row among others.
-        among: ids that could be chosen, shape (n,), for CHOICES; None for all.
+        among: ids that could be chosen at each step, shape (steps, n), for CHOICES; None for all.
     """
 
     name: str

@@ -51,7 +51,7 @@ class Collector:
 
     def __init__(self, patient: Patient, settings: Settings, progress: Progress, brief: bool = False) -> None:
         self.patient = patient
-        self._settings, self._progress = settings, progress
+        self._settings, self._progress, self._brief = settings, progress, brief
         self._seconds: dict[type, float] = {}
         self._refused: dict[tuple[type, str], NotApplicable | CouldNotLook] = {}
         self._closed = ""
@@ -122,6 +122,8 @@ class Collector:
             "true_window_crossed": self.patient.window == self.patient.reduced_window
             or "true window" in self.passes.done,
         }
+        if not facts["true_window_crossed"]:
+            facts["true_window_left_out"] = "" if self._brief else "W is too long for a skeleton"
         crossing = self.passes.done.get("long generate")
         if crossing:
             generated = crossing.forwards[-1].total - crossing.prompt_length + 1 if crossing.forwards else 0

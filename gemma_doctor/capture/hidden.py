@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
+from gemma_doctor.capture.hooks import Fed, hooked
 from gemma_doctor.capture.model_facts import text_decoder
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class HiddenStates:
 
     def __init__(self) -> None:
         self.layers: list[dict[int, torch.Tensor]] = []
-        self._start = self._fed = 0
+        self._fed: Fed | None = None
 
     def row(self, layer: int, row: int, pads: int) -> dict[int, torch.Tensor]:
         """One row's states in one layer, by token: its left pads are left out."""
@@ -39,18 +39,17 @@ class HiddenStates:
                 stack.callback(layer.register_forward_hook(self._keeper(index)).remove)
             yield
 
-    def _begin(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = handed_cache(args, kwargs)
-        self._start = int(cache.get_seq_length()) if cache is not None else 0
-        self._fed = fed_columns(args, kwargs)
+    def _begin(self, decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._fed = Fed.of(decoder, args, kwargs)
 
     def _keeper(self, index: int) -> Any:
         def keep(_module: Any, _args: Any, output: Any) -> None:
             states = (output[0] if isinstance(output, tuple) else output).detach().float()
             if states.ndim == 4:  # Gemma 3n carries several streams: (streams, b, columns, hidden)
                 states = states.permute(1, 2, 0, 3).flatten(2)
+            assert self._fed is not None  # the decoder's hook comes before those of its layers
             # layers with shared keys may compute the last columns only
-            first = self._start + self._fed - states.shape[1]
+            first = self._fed.start + self._fed.columns - states.shape[1]
             for offset in range(states.shape[1]):
                 self.layers[index][first + offset] = states[:, offset]
 

@@ -86,7 +86,7 @@ def kv_sources(model: Any) -> dict[int, int]:
 
 
 def _shared_kv(kinds: Sequence[str], modules: dict[int, Any]) -> dict[int, int]:
-    reusing = [index for index, module in modules.items() if getattr(module, "is_kv_shared_layer", False)]
+    reusing = [index for index, module in modules.items() if not compat.has_own_keys(module)]
     own = [index for index in modules if index not in reusing]
     return {index: max(other for other in own if kinds[other] == kinds[index]) for index in reusing}
 

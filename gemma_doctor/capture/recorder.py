@@ -33,7 +33,6 @@ from gemma_doctor.evidence import (
     LayerRotation,
     MaskFacts,
     Reading,
-    Turn,
     frozen,
 )
 
@@ -48,8 +47,8 @@ class _Running:
     cache: Any = None
     # Layers share mask tensors: each is looked at once. The tensors are held so that no address is used twice.
     masks: dict[tuple[Any, ...], tuple[Any, MaskFacts | None]] = field(default_factory=dict)
-    # And cos and sin: each is looked at once, and held for the same reason.
-    turns: dict[int, tuple[Rotation, Turn]] = field(default_factory=dict)
+    # And cos and sin, with the layers that were handed them: each is looked at once, and held for the same reason.
+    rotations: dict[int, tuple[Rotation, list[int]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -136,7 +135,7 @@ class Recorder:
             self._watch(cache)
         rotation = next((value for value in (*kwargs.values(), *args) if is_rotation(value)), None)
         if rotation is not None and running.positions:
-            self._see_turn(rotation)
+            running.rotations.setdefault(id(rotation[0]), (rotation, []))[1].append(self.layer)
             if self.layer not in self.rotations and not self.forwards:
                 self._see_rotation(module, rotation)
 
@@ -148,12 +147,6 @@ class Recorder:
     def _see_update(self, layer: int, keys: torch.Tensor) -> None:
         if self.only is None or layer in self.only:
             self._book.store(layer, keys, self.start)
-
-    def _see_turn(self, rotation: Rotation) -> None:
-        assert self._running is not None and self.layer is not None
-        seen = self._running.turns.get(id(rotation[0]))
-        made = turn(rotation, int(self._running.positions[0][0, -1])) if seen is None else seen[1]
-        self._running.turns[id(rotation[0])] = rotation, replace(made, layers=(*made.layers, self.layer))
 
     def _see_rotation(self, module: Any, rotation: Rotation) -> None:
         assert self._running is not None and self.layer is not None
@@ -248,7 +241,10 @@ class Recorder:
                 positions_agree=all(np.array_equal(one, running.positions[0]) for one in running.positions),
                 calls=tuple(running.calls),
                 cache=compat.cache_layers(running.cache) if running.cache is not None else (),
-                turns=tuple(seen for _, seen in running.turns.values()),
+                turns=tuple(
+                    turn(rotation, layers, int(running.positions[0][0, -1]))
+                    for rotation, layers in running.rotations.values()
+                ),
             )
         )
         self.total = start + running.fed

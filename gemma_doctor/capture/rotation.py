@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,11 +41,11 @@ def layer_rotation(module: Any, cos: torch.Tensor, sin: torch.Tensor) -> LayerRo
     return LayerRotation(int(module.layer_idx), frozen(frequencies), scaling, dtype_name(cos.dtype), distortion)
 
 
-def turn(rotation: Rotation, position: int) -> Turn:
-    """The angles of the last token of the first row, for no layers yet."""
+def turn(rotation: Rotation, layers: Sequence[int], position: int) -> Turn:
+    """The angles of the last token of the first row, as `layers` were handed them."""
     cos, sin = (part[0, -1].detach() for part in rotation)
     c, s = _pairs(cos, sin)
-    return Turn((), position, frozen(np.arctan2(s, c)), dtype_name(cos.dtype))
+    return Turn(tuple(layers), position, frozen(np.arctan2(s, c)), dtype_name(cos.dtype))
 
 
 def _pairs(cos: torch.Tensor, sin: torch.Tensor) -> tuple[Floats, Floats]:

@@ -128,8 +128,9 @@ class Routes:
             expected = expected[: len(chosen)]
             if attempt.compared == CHOICES:
                 expected = expected.clone()
-                never = compat.barred(self._patient.reduced, expected.shape[1], attempt.among)
-                expected[:, never] = float("-inf")
+                expected[:, compat.end_tokens(self._patient.reduced)] = float("-inf")  # as the generation did
+                if attempt.among is not None:
+                    expected = compat.only(expected, attempt.among[: len(expected)])
                 deviation = expected.max(dim=1).values - expected.gather(1, chosen)[:, 0]
                 flips, finite = deviation > FLIP_FLOORS * floor, True
             else:

@@ -93,7 +93,7 @@ def _names(words: object) -> tuple[str, ...]:
 
 
 def _of_a_drill(settings: Settings) -> Settings:
-    """Of what stands in a run file for check, only who the subject is and which checks the gate has."""
+    """Without what means a check's own prompt, and with the skeleton unless the flag itself says otherwise."""
     from gemma_doctor.settings import Settings
 
     plain = Settings()
@@ -119,7 +119,7 @@ def _run(settings: Settings, names: Sequence[str]) -> int:
         report = _drill(settings, names)
         destination.write(_render(report, settings))
     if destination.path is not None:
-        for one in report_of.uncaught(report):
+        for one in report.not_caught:
             say(report_of.in_short(one))
         reason = report_of.exit_reason(report)
         say(f"{report_of.headline(report)}; exit {report.exit_code} ({reason}); report written to {settings.output}")

@@ -28,6 +28,7 @@ from gemma_doctor.compat.cache_faults import (
     static_sliding_layers_unbuildable,
     storing_float64,
     turn_values,
+    why_no_sliding_layers,
 )
 from gemma_doctor.compat.caches import (
     cache_argument,
@@ -59,21 +60,21 @@ from gemma_doctor.compat.configs import (
 )
 from gemma_doctor.compat.generation import (
     OTHER_WAYS,
-    barred,
     end_tokens,
-    end_tokens_set,
     generate,
     has_generation_option,
+    only,
     other_ways,
     plain_settings,
     quiet,
     sequence_scores,
-    why_no_sliding_layers,
 )
 from gemma_doctor.compat.loaders import auto_class, dequantising, dtype_argument, loader_for
 from gemma_doctor.compat.module_faults import (
     caps_logits,
     has_attention_softcap,
+    initial_spread,
+    rotary_table_replaced,
     scale_buffers,
     score_scale,
     score_scale_set,
@@ -82,14 +83,20 @@ from gemma_doctor.compat.module_faults import (
 )
 from gemma_doctor.compat.modules import (
     embedding_scale,
+    has_own_keys,
     has_per_layer_embeddings,
     rotary_kind,
-    rotary_table_replaced,
     rotated,
     scores_are_unscaled,
 )
 from gemma_doctor.compat.releases import FIRST_GGUF_RELEASE, FIRST_RELEASE, reads_gguf, release, require_family
-from gemma_doctor.compat.tokens import put_special_tokens_around, special_tokens_around, takes_special_tokens
+from gemma_doctor.compat.tokens import (
+    end_tokens_of_another_generation,
+    end_tokens_set,
+    put_special_tokens_around,
+    special_tokens_around,
+    takes_special_tokens,
+)
 
 __all__ = [
     "FIRST_GGUF_RELEASE",
@@ -101,7 +108,6 @@ __all__ = [
     "attention_backend_set",
     "attention_function_wrapped",
     "auto_class",
-    "barred",
     "base_value",
     "cache_argument",
     "cache_keyword",
@@ -117,6 +123,7 @@ __all__ = [
     "edit_held",
     "embedding_scale",
     "end_tokens",
+    "end_tokens_of_another_generation",
     "end_tokens_set",
     "experts_key",
     "flash_window",
@@ -127,9 +134,11 @@ __all__ = [
     "has_backend",
     "has_experts",
     "has_generation_option",
+    "has_own_keys",
     "has_per_layer_embeddings",
     "head_dim",
     "held_states",
+    "initial_spread",
     "is_cache",
     "keep_dropped_keys",
     "keys_shared_from",
@@ -137,6 +146,7 @@ __all__ = [
     "loader_for",
     "make_croppable",
     "new_text_config",
+    "only",
     "other_backends",
     "other_ways",
     "place_argument",

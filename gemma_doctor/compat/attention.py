@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from gemma_doctor.compat.configs import text_config
+from gemma_doctor.undone import attributes_set
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -42,11 +43,8 @@ def _global_wrapped(module: Any, wrap: Wrap) -> Iterator[None]:
     original = getattr(module, "eager_attention_forward", None)
     if original is None:
         raise CannotWatch(f"{module.__name__} has no attention function that could be watched")
-    module.eager_attention_forward = wrap(original)
-    try:
+    with attributes_set([(module, "eager_attention_forward", wrap(original))]):
         yield
-    finally:
-        module.eager_attention_forward = original
 
 
 @contextmanager
@@ -56,14 +54,14 @@ def _entry_wrapped(module: Any, name: str, wrap: Wrap) -> Iterator[None]:
         raise CannotWatch(f"{module.__name__} has no attention function {name!r} that could be watched")
     original = functions[name]
     had_override = name in getattr(functions, "_local_mapping", functions)
-    functions[name] = wrap(original)
     try:
+        functions[name] = wrap(original)
         yield
     finally:
         if had_override:
             functions[name] = original
         else:
-            del functions[name]
+            functions.pop(name, None)
 
 
 def attention_backend(model: Any) -> str:
@@ -83,13 +81,8 @@ def attention_backend_set(model: Any, name: str) -> Iterator[None]:
 
     Since 4.48 the implementation is looked up in the config at every call, so setting it there is enough.
     """
-    config = text_config(model)
-    before = config._attn_implementation
-    config._attn_implementation = name
-    try:
+    with attributes_set([(text_config(model), "_attn_implementation", name)]):
         yield
-    finally:
-        config._attn_implementation = before
 
 
 def has_backend(model: Any, name: str) -> bool:
@@ -152,8 +145,5 @@ def flash_window_too_wide() -> Iterator[None]:
         made: dict[str, Any] = make(*args, **kwargs)
         return {**made, "window_size": tuple(side + 1 for side in made["window_size"])}
 
-    library._process_flash_attention_kwargs = wider
-    try:
+    with attributes_set([(library, "_process_flash_attention_kwargs", wider)]):
         yield
-    finally:
-        library._process_flash_attention_kwargs = make

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from gemma_doctor.compat.caches import cache_layers, forget_kept_cache, returned_cache, why_no_cache_layers
+from gemma_doctor.compat.generation import generate
+from gemma_doctor.undone import attributes_set, method_replaced
+
+_NO_SLIDING_LAYERS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 class CacheUpdate(NamedTuple):
@@ -27,11 +34,8 @@ class CacheUpdate(NamedTuple):
 def reporting_one_less(layer: Any) -> Iterator[None]:
     """Let one cache layer report one token less than it has seen."""
     seen = layer.get_seq_length
-    layer.get_seq_length = lambda *args: max(seen(*args) - 1, 0)
-    try:
+    with method_replaced(layer, "get_seq_length", lambda *args: max(seen(*args) - 1, 0)):
         yield
-    finally:
-        del layer.get_seq_length  # the class's own shows again
 
 
 @contextmanager
@@ -43,11 +47,8 @@ def storing_float64(layer: Any) -> Iterator[None]:
         held = update(key_states.double(), value_states.double(), *args, **kwargs)
         return tuple(states.to(key_states.dtype) for states in held)
 
-    layer.update = wider
-    try:
+    with method_replaced(layer, "update", wider):
         yield
-    finally:
-        del layer.update  # the class's own shows again
 
 
 @contextmanager
@@ -72,10 +73,10 @@ def cache_updates_edited(edit: Callable[[CacheUpdate], Any]) -> Iterator[None]:
         yield
 
 
-def edit_held(cache: Any, layer: int, edit: Callable[[Any], Any]) -> None:
-    """Change keys and values that a layer holds."""
+def edit_held(cache: Any, layer: int, edit: Callable[[tuple[Any, Any]], Sequence[Any]]) -> None:
+    """Change keys and values that a layer holds, both in one call."""
     held = cache.layers[layer]
-    held.keys, held.values = edit(held.keys), edit(held.values)
+    held.keys, held.values = edit(held_states(cache, layer))
 
 
 def held_states(cache: Any, layer: int) -> tuple[Any, Any]:
@@ -88,7 +89,7 @@ def sliding_layers_reporting_held() -> Iterator[None]:
     """Let sliding cache layers count the keys that they hold, as layers that drop none do."""
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-    with _method_replaced(DynamicSlidingWindowLayer, "get_seq_length", DynamicLayer.get_seq_length):
+    with method_replaced(DynamicSlidingWindowLayer, "get_seq_length", DynamicLayer.get_seq_length):
         yield
 
 
@@ -102,7 +103,7 @@ def sliding_layers_made_for(window: Callable[[int], int]) -> Iterator[None]:
     def other(layer: Any, sliding_window: int, *args: Any, **kwargs: Any) -> None:
         made(layer, window(sliding_window), *args, **kwargs)
 
-    with _method_replaced(DynamicSlidingWindowLayer, "__init__", other):
+    with method_replaced(DynamicSlidingWindowLayer, "__init__", other):
         yield
 
 
@@ -119,14 +120,8 @@ def keys_shared_from(source: Any, instead_of: Any, readers: Sequence[Any]) -> It
         changes += [(one, "kv_shared_layer_index", source.layer_idx) for one in readers]
     else:  # they read what the last module of their kind has stored
         changes.append((instead_of, "store_full_length_kv", False))
-    before = [getattr(module, name) for module, name, _ in changes]
-    try:
-        for module, name, value in changes:
-            setattr(module, name, value)
+    with attributes_set(changes):
         yield
-    finally:
-        for (module, name, _), value in zip(changes, before, strict=True):
-            setattr(module, name, value)
 
 
 def turn_values(cache: Any) -> None:
@@ -155,14 +150,10 @@ def cache_method_wrapped(name: str, wrap: Callable[[Callable[..., Any]], Callabl
         queue.extend(one.__subclasses__())
         if name in vars(one) and one not in classes:
             classes.append(one)
-    before = [vars(one)[name] for one in classes]
-    try:
-        for one, method in zip(classes, before, strict=True):
-            setattr(one, name, wrap(method))
+    with ExitStack() as replaced:
+        for one in classes:
+            replaced.enter_context(method_replaced(one, name, wrap(vars(one)[name])))
         yield
-    finally:
-        for one, method in zip(classes, before, strict=True):
-            setattr(one, name, method)
 
 
 def spoil_keys(cache: Any) -> None:
@@ -176,20 +167,30 @@ def static_sliding_layers_unbuildable() -> Iterator[None]:
     """Let the constructor of static sliding cache layers take no arguments."""
     from transformers.cache_utils import StaticSlidingWindowLayer
 
-    with _method_replaced(StaticSlidingWindowLayer, "__init__", object.__init__):
+    with method_replaced(StaticSlidingWindowLayer, "__init__", object.__init__):
         yield
-
-
-@contextmanager
-def _method_replaced(owner: type, name: str, method: Any) -> Iterator[None]:
-    """Replace a method that a class defines itself."""
-    before = vars(owner)[name]
-    setattr(owner, name, method)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def _last_that_stores(cache: Any) -> Any:
     return [one for one in cache.layers if one.keys is not None and one.keys.numel()][-1]
+
+
+def why_no_sliding_layers(model: Any) -> str:
+    """Why the cache that generate() makes has no layers that grow and then drop keys; "" if it has some.
+
+    Several faults ask: a model generates once.
+    """
+    if model not in _NO_SLIDING_LAYERS:
+        _NO_SLIDING_LAYERS[model] = why_no_cache_layers() or _no_sliding_layers(model)
+    return _NO_SLIDING_LAYERS[model]
+
+
+def _no_sliding_layers(model: Any) -> str:
+    import torch
+
+    ids = torch.ones((1, 1), dtype=torch.long, device=model.device)
+    layers = cache_layers(returned_cache(generate(model, ids, torch.ones_like(ids), 1)))
+    forget_kept_cache(model)
+    if any(one.static for one in layers):
+        return "generate() makes a cache with a fixed number of slots here"
+    return "" if any(one.sliding for one in layers) else "generate() makes a cache that keeps every key here"

@@ -9,6 +9,7 @@ from typing import Any
 
 from gemma_doctor.compat.configs import text_config
 from gemma_doctor.evidence import CacheLayer
+from gemma_doctor.undone import method_replaced
 
 
 def is_cache(candidate: object) -> bool:
@@ -191,8 +192,5 @@ def updates_watched(cache: Any, see: Callable[[int, Any], None]) -> Iterator[Non
         see(layer_idx, key_states)
         return update(key_states, value_states, layer_idx, *args, **kwargs)
 
-    cache.update = watched
-    try:
+    with method_replaced(cache, "update", watched):
         yield
-    finally:
-        del cache.update  # the class's own shows again

@@ -5,19 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from packaging.version import Version
 
-from gemma_doctor.compat.caches import (
-    cache_argument,
-    cache_layers,
-    forget_kept_cache,
-    returned_cache,
-    why_no_cache_layers,
-)
+from gemma_doctor.compat.caches import cache_argument
 from gemma_doctor.compat.releases import release
 
 # What a subject's own generation settings decide about a plain generation. All else makes it another way of generating.
@@ -101,7 +95,7 @@ def generate(
         streamer: an object with put() and end().
         forced: ids to "generate" instead of the best ones, shape (new_tokens,): the route that a generation takes, over
             a given text. End tokens in it end nothing.
-        among: ids that may be chosen, shape (n,); None for all.
+        among: ids that may be chosen at each step, shape (steps, n); None for all.
         options: further ones: fields of a generation config (prefill_chunk_size, num_beams, use_cache ...), else
             arguments of generate (assistant_model).
     """
@@ -121,8 +115,10 @@ def generate(
             # None would be filled in with the model's own
             config.eos_token_id = next(one for one in range(len(forced) + 1) if one not in set(forced.tolist()))
             extra["logits_processor"] = [_forcing(forced, ids.shape[1])]
-        elif among is not None or end_tokens(model):
-            extra["logits_processor"] = [_suppressing(lambda vocabulary: barred(model, vocabulary, among))]
+        elif among is not None:
+            extra["logits_processor"] = [_choosing(among, ids.shape[1])]
+        elif end_tokens(model):
+            extra["logits_processor"] = [_suppressing(end_tokens(model))]
         if "use_model_defaults" in inspect.signature(model.generate).parameters:
             extra["use_model_defaults"] = False  # from 4.50 to 4.57 None is the class's "hybrid", or its end token
         return model.generate(ids, attention_mask=attention_mask, generation_config=config, streamer=streamer, **extra)
@@ -140,13 +136,33 @@ def _forcing(tokens: Any, prompt: int) -> Any:
     return Forcing()
 
 
-def _suppressing(barred: Callable[[int], list[int]]) -> Any:
+def _choosing(among: Any, prompt: int) -> Any:
+    from transformers import LogitsProcessor
+
+    class Choosing(LogitsProcessor):  # type: ignore[misc]
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            return only(scores, among[min(input_ids.shape[1] - prompt, len(among) - 1)][None])
+
+    return Choosing()
+
+
+def only(logits: Any, among: Any) -> Any:
+    """Logits of shape (n, vocabulary), of each row those of some ids alone; all others are -inf.
+
+    Args:
+        among: the ids, shape (n, m).
+    """
+    others = logits.new_full(logits.shape, float("-inf"))
+    return others.scatter(1, among, logits.gather(1, among))
+
+
+def _suppressing(tokens: list[int]) -> Any:
     from transformers import LogitsProcessor
 
     class Suppressing(LogitsProcessor):  # type: ignore[misc]
         def __call__(self, input_ids: Any, scores: Any) -> Any:
             scores = scores.clone()
-            scores[:, barred(scores.shape[1])] = float("-inf")
+            scores[:, tokens] = float("-inf")
             return scores
 
     return Suppressing()
@@ -176,21 +192,6 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-def why_no_sliding_layers(model: Any) -> str:
-    """Why the cache that generate() makes has no layers that grow and then drop keys; "" if it has some."""
-    import torch
-
-    why_not = why_no_cache_layers()
-    if why_not:
-        return why_not
-    ids = torch.ones((1, 1), dtype=torch.long, device=model.device)
-    layers = cache_layers(returned_cache(generate(model, ids, torch.ones_like(ids), 1)))
-    forget_kept_cache(model)
-    if any(one.static for one in layers):
-        return "generate() makes a cache with a fixed number of slots here"
-    return "" if any(one.sliding for one in layers) else "generate() makes a cache that keeps every key here"
-
-
 def has_generation_option(name: str) -> bool:
     """The installed release has a field of that name in its generation configs."""
     from transformers import GenerationConfig
@@ -198,24 +199,7 @@ def has_generation_option(name: str) -> bool:
     return hasattr(GenerationConfig(), name)
 
 
-def barred(model: Any, vocabulary: int, among: Any = None) -> list[int]:
-    """Ids below `vocabulary` that `generate` above never chooses: those that end a generation, and all but `among`."""
-    others = set() if among is None else set(range(vocabulary)) - set(among.tolist())
-    return sorted(others | set(end_tokens(model)))
-
-
 def end_tokens(model: Any) -> list[int]:
-    """Ids that end a generation."""
+    """Ids that end a generation; `generate` above suppresses them."""
     ids = model.generation_config.eos_token_id
     return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
-
-
-@contextmanager
-def end_tokens_set(model: Any, ids: list[int]) -> Iterator[None]:
-    """Let other tokens end a generation."""
-    before = model.generation_config.eos_token_id
-    model.generation_config.eos_token_id = ids
-    try:
-        yield
-    finally:
-        model.generation_config.eos_token_id = before

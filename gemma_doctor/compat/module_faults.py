@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from gemma_doctor.undone import attributes_set, tensors_set
+
+if TYPE_CHECKING:
+    import torch
 
 ATTENTION_SOFTCAP = "attn_logit_softcapping"
 SCORE_SCALE = "scaling"
@@ -18,7 +23,7 @@ def has_attention_softcap(attention: Any) -> bool:
 @contextmanager
 def without_attention_softcap(attention: Any) -> Iterator[None]:
     """Let an attention module hand no cap to its attention function."""
-    with _set(attention, ATTENTION_SOFTCAP, None):
+    with attributes_set([(attention, ATTENTION_SOFTCAP, None)]):
         yield
 
 
@@ -35,7 +40,7 @@ def score_scale(attention: Any) -> float | None:
 @contextmanager
 def score_scale_set(attention: Any, scale: float) -> Iterator[None]:
     """Let an attention module multiply its scores by something else."""
-    with _set(attention, SCORE_SCALE, scale):
+    with attributes_set([(attention, SCORE_SCALE, scale)]):
         yield
 
 
@@ -57,11 +62,27 @@ def tanh_gelus(decoder: Any) -> list[tuple[Any, str]]:
     ]
 
 
+def initial_spread(config: Any) -> float:
+    """Standard deviation that weights are drawn with before training."""
+    return float(config.initializer_range)
+
+
 @contextmanager
-def _set(module: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
+def rotary_table_replaced(decoder: Any, name: str, frequencies: torch.Tensor, factor: float) -> Iterator[None]:
+    """Let a decoder's rotary buffer, and what is kept beside it, be as they were built for other parameters.
+
+    Args:
+        decoder: the text decoder.
+        name: of its buffer of inverse frequencies.
+        frequencies: what the buffer, and the copy that it is reset from, hold instead.
+        factor: on cos and sin.
+    """
+    path, _, buffer = name.rpartition(".")
+    module, kind = decoder.get_submodule(path), buffer.removesuffix("inv_freq").removesuffix("_")
+    names = (buffer, buffer.replace("inv_freq", "original_inv_freq"))
+    tensors = [getattr(module, one) for one in names if hasattr(module, one)]
+    # dynamic and longrope frequencies would be computed again in every forward
+    rope_type = {**module.rope_type, kind: "default"} if isinstance(module.rope_type, dict) else "default"
+    numbers = [(module, buffer.replace("inv_freq", "attention_scaling"), factor), (module, "rope_type", rope_type)]
+    with tensors_set([(tensor, frequencies) for tensor in tensors]), attributes_set(numbers):
         yield
-    finally:
-        setattr(module, name, before)

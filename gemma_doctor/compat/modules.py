@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,11 @@ def scores_are_unscaled(attention: Any) -> bool:
     Gemma 3n and Gemma 4 do. Up to 4.57 Gemma 3n keeps its scaling in no attribute.
     """
     return hasattr(attention, "q_norm") and getattr(attention, "scaling", 1.0) == 1.0
+
+
+def has_own_keys(attention: Any) -> bool:
+    """An attention module makes keys and values itself; some layers of Gemma 3n and Gemma 4 read those of another."""
+    return not getattr(attention, "is_kv_shared_layer", False)
 
 
 def has_per_layer_embeddings(model: Any) -> bool:
@@ -78,34 +82,3 @@ def rotated(attention: Any, vectors: torch.Tensor, cos: torch.Tensor, sin: torch
 def _turns_both(apply: Callable[..., Any]) -> bool:
     """Queries and keys in one call; Gemma 3n and Gemma 4 have a call for each."""
     return "k" in inspect.signature(apply).parameters
-
-
-@contextmanager
-def rotary_table_replaced(decoder: Any, name: str, frequencies: torch.Tensor, factor: float) -> Iterator[None]:
-    """Let a decoder's rotary buffer, and what is kept beside it, be as they were built for other parameters.
-
-    Args:
-        decoder: the text decoder.
-        name: of its buffer of inverse frequencies.
-        frequencies: what the buffer, and the copy that it is reset from, hold instead.
-        factor: on cos and sin.
-    """
-    path, _, buffer = name.rpartition(".")
-    module, kind = decoder.get_submodule(path), buffer.removesuffix("inv_freq").removesuffix("_")
-    names = (buffer, buffer.replace("inv_freq", "original_inv_freq"))
-    tensors = [getattr(module, one) for one in names if hasattr(module, one)]
-    before = [tensor.clone() for tensor in tensors]
-    factor_name = buffer.replace("inv_freq", "attention_scaling")
-    rope_type, old_factor = module.rope_type, getattr(module, factor_name)
-    for tensor in tensors:
-        tensor.copy_(frequencies)
-    setattr(module, factor_name, factor)
-    # dynamic and longrope frequencies would be computed again in every forward
-    module.rope_type = {**rope_type, kind: "default"} if isinstance(rope_type, dict) else "default"
-    try:
-        yield
-    finally:
-        module.rope_type = rope_type
-        setattr(module, factor_name, old_factor)
-        for tensor, old in zip(tensors, before, strict=True):
-            tensor.copy_(old)

@@ -1,11 +1,18 @@
-"""Tokenizers: the special tokens that are put around a text."""
+"""The special tokens that a tokenizer puts around a text, and those that end a generation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from gemma_doctor.compat.configs import text_config
+from gemma_doctor.compat.generation import end_tokens
+from gemma_doctor.undone import attributes_set
+
 PROBE = "a"
+# Id of the token that ends a turn: of Gemma 1 and 2, and of those that came later, in which it is a line break.
+TURN_END_OF_GEMMA_2, TURN_END_OF_GEMMA_3 = 107, 106
 
 
 def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
@@ -36,3 +43,18 @@ def put_special_tokens_around(tokenizer: Any, before: Sequence[int], after: Sequ
         pair=[*around("$A", 0), *around("$B", 1)],
         special_tokens=[(name, one) for one, name in names.items()],
     )
+
+
+def end_tokens_of_another_generation(model: Any) -> list[int]:
+    """What another generation of the family stops at: for Gemma its end of a turn, else the end of a text alone."""
+    own, family = end_tokens(model), str(text_config(model).model_type)
+    if family.startswith("gemma"):
+        return [*own[:1], TURN_END_OF_GEMMA_3 if family in ("gemma", "gemma2") else TURN_END_OF_GEMMA_2]
+    return own[:1]
+
+
+@contextmanager
+def end_tokens_set(model: Any, ids: list[int]) -> Iterator[None]:
+    """Let other tokens end a generation."""
+    with attributes_set([(model.generation_config, "eos_token_id", ids)]):
+        yield

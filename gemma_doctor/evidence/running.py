@@ -264,6 +264,17 @@ class Trace:
             for call in forward.calls:
                 yield one, step, forward, call
 
+    def attempted_calls(self) -> Iterator[tuple[Pass, int, int, KernelCall, bool]]:
+        """Every call with its pass, its step, the columns fed up to its end, and whether the forward ended in it.
+
+        Those of finished forwards come first.
+        """
+        for one, step, forward, call in self.calls():
+            yield one, step, forward.total, call, False
+        for one in self.passes:
+            if one.crash and one.crash.call:
+                yield one, one.crash.step, one.crash.total, one.crash.call, True
+
 
 @dataclass(frozen=True)
 class PaddedBatch:

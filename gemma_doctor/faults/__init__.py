@@ -25,7 +25,6 @@ Inject = Callable[[Patient], AbstractContextManager[None]]
 
 # Checks that do not exist yet, and their groups. Faults that wait for one are written all the same.
 WAITED_FOR = {
-    "layer-pattern": "config",
     "config-drift": "config",
     "bos-token": "tokens",
     "pad-token": "tokens",
@@ -33,7 +32,6 @@ WAITED_FOR = {
     "rope-precision": "positions",
     "activation": "numerics",
     "embedding-scale": "numerics",
-    "norm-precision": "numerics",
     "reference-parity": "numerics",
     "softcap": "numerics",
     "stop-tokens": "generation",
@@ -120,13 +118,11 @@ def no_window(patient: Patient) -> str:
     return "" if patient.window else "the model has no window"
 
 
-def one_attention_of(model: Any) -> tuple[Any, int | None]:
-    """One attention module with keys of its own, and its window: the last that slides, or just the last."""
-    config = compat.text_config(model)
-    kinds = compat.layer_kinds(config)
-    own = {i: one for i, one in attention_modules(model).items() if not getattr(one, "is_kv_shared_layer", False)}
-    layer = max(own, key=lambda index: (kinds[index] == SLIDING, index))
-    return own[layer], compat.window(config) if kinds[layer] == SLIDING else None
+def one_attention_of(model: Any) -> Any:
+    """One attention module with keys of its own: the last that slides, or just the last."""
+    kinds = compat.layer_kinds(compat.text_config(model))
+    own = {index: one for index, one in attention_modules(model).items() if compat.has_own_keys(one)}
+    return own[max(own, key=lambda index: (kinds[index] == SLIDING, index))]
 
 
 def all_faults() -> dict[str, Fault]:

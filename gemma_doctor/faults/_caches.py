@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from gemma_doctor.loading import Patient
 
 # from keys or values, shape (b, kv heads, k, head_dim), to what stands in their place
 Edit = Callable[[torch.Tensor], torch.Tensor]
+
+FILLED_BY_NONE = 2**30  # tokens
 
 
 @contextmanager
@@ -37,20 +39,38 @@ def handed_over_edited(patient: Patient, edit: Edit, single: bool = False) -> It
 
 
 @contextmanager
-def held_edited_after_prompt(change: Callable[[Any, int], None]) -> Iterator[None]:
+def held_edited_after_prompt(
+    edit: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]], layer: int | None = None
+) -> Iterator[None]:
     """Change what a cache holds once its prompt is stored; what the prompt itself reads stays.
 
     Args:
-        change: called with the cache and each layer.
+        edit: from keys and values that a layer holds to what it holds instead.
+        layer: which one; None for all.
     """
 
     def after(update: compat.CacheUpdate) -> Any:
-        if not update.seen:
-            change(update.cache, update.layer)
+        if not update.seen and layer in (None, update.layer):
+            compat.edit_held(update.cache, update.layer, edit)
         return update.handed
 
     with compat.cache_updates_edited(after):
         yield
+
+
+def no_keys_dropped() -> AbstractContextManager[None]:
+    """Let sliding cache layers be made for a window that no text fills."""
+    return compat.sliding_layers_made_for(lambda _window: FILLED_BY_NONE)
+
+
+def no_cache_layers(_patient: Patient) -> str:
+    """Reason why no patient can have a fault of single layers of a cache."""
+    return compat.why_no_cache_layers()
+
+
+def no_window_in_cache(patient: Patient) -> str:
+    """Reason why a patient cannot have a fault of a cache whose window is full."""
+    return no_window(patient) or compat.why_no_cache_layers()
 
 
 def no_layers_that_drop_keys(patient: Patient) -> str:
@@ -60,5 +80,4 @@ def no_layers_that_drop_keys(patient: Patient) -> str:
 
 def changed_layer(patient: Patient) -> int:
     """The index of the layer that is changed; the patient's models have the same ones."""
-    module, _ = one_attention_of(patient.models[0])
-    return int(module.layer_idx)
+    return int(one_attention_of(patient.models[0]).layer_idx)

@@ -4,45 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
+from gemma_doctor.capture.hooks import Fed, hooked
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults._generation import Options, generate_watched
 from gemma_doctor.loading import Patient
-
-
-@dataclass(frozen=True)
-class Fed:
-    """What one forward of a text decoder is fed.
-
-    Attributes:
-        columns: tokens of each row, pads included.
-        start: columns that its cache had seen before, 0 without one.
-        cache: as it is handed over, None if it is not.
-        uncached: there is none, and the model makes none.
-        padding: attention mask, shape (b, start + columns), None if it got none or one of another form.
-        backend: attention implementation.
-    """
-
-    columns: int
-    start: int
-    cache: Any
-    uncached: bool
-    padding: torch.Tensor | None
-    backend: str
-
-    @property
-    def is_decode_step(self) -> bool:
-        return self.start > 0 and self.columns == 1
-
-    @property
-    def padded(self) -> torch.Tensor:
-        """Rows with pads, shape (b,); empty where no mask is known."""
-        return torch.zeros(0, dtype=torch.bool) if self.padding is None else (self.padding == 0).any(dim=1)
 
 
 @contextmanager
@@ -57,23 +26,31 @@ def mlp_edited(patient: Patient, edit: Callable[[Fed, torch.Tensor], torch.Tenso
     fed: list[Fed] = []
 
     def see(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = handed_cache(args, kwargs)
-        mask = kwargs.get("attention_mask")
-        is_padding = isinstance(mask, torch.Tensor) and mask.dim() == 2
-        start = 0 if cache is None else int(cache.get_seq_length())
-        uncached = cache is None and kwargs.get("use_cache") is False
-        backend = str(decoder.config._attn_implementation)
-        fed[:] = [Fed(fed_columns(args, kwargs), start, cache, uncached, mask if is_padding else None, backend)]
+        fed[:] = [Fed.of(decoder, args, kwargs)]
 
-    def change(_module: Any, _args: Any, output: torch.Tensor) -> torch.Tensor:
-        return edit(fed[0], output)
+    decoders = [text_decoder(model) for model in patient.models]
+    with hooked(decoders, see), mlp_output_changed(patient, lambda output: edit(fed[0], output)):
+        yield
+
+
+@contextmanager
+def mlp_output_changed(patient: Patient, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """The same, whatever the forward is fed: nothing but the MLP is hooked, as a compiled step needs it."""
+
+    def changed(_module: Any, _args: Any, output: Any) -> Any:
+        if isinstance(output, tuple):  # with the router's scores (gpt_oss)
+            return change(output[0]), *output[1:]
+        return change(output)
 
     with ExitStack() as stack:
-        decoders = [text_decoder(model) for model in patient.models]
-        stack.enter_context(hooked(decoders, see))
-        for decoder in decoders:
-            stack.callback(decoder.layers[-1].mlp.register_forward_hook(change).remove)
+        for model in patient.models:
+            stack.callback(text_decoder(model).layers[-1].mlp.register_forward_hook(changed).remove)
         yield
+
+
+def padded_rows(fed: Fed) -> torch.Tensor:
+    """Which rows hold pads, shape (b,); empty where it is not told."""
+    return torch.zeros(0, dtype=torch.bool) if fed.padding is None else ~fed.padding.all(dim=1)
 
 
 def without_last(output: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import method_replaced
 
 Options = dict[str, Any]
 
@@ -44,14 +45,10 @@ def generate_watched(
 
         return generate
 
-    classes = {type(model) for model in patient.models}
-    for one in classes:
-        one.generate = watching(one.generate)
-    try:
+    with ExitStack() as replaced:
+        for one in {type(model) for model in patient.models}:
+            replaced.enter_context(method_replaced(one, "generate", watching(one.generate)))
         yield running
-    finally:
-        for one in classes:
-            del one.generate  # the mixin's own shows again
 
 
 def asked_for(running: Options, name: str) -> Any:

@@ -35,7 +35,7 @@ def kernel_edited(patient: Patient, compute: Callable[[Kernel, dict[str, Any]], 
 
     with ExitStack() as wrapped:
         for model in patient.models:
-            module, _ = one_attention_of(model)
+            module = one_attention_of(model)
             name, backend = type(module).__module__, compat.attention_backend(model)
             wrapped.enter_context(compat.attention_function_wrapped(name, backend, editing(module)))
         yield

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
+from gemma_doctor.capture.hooks import Fed, handed_cache, hooked
 from gemma_doctor.capture.masks import readable
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 from gemma_doctor.evidence import FULL, SLIDING
@@ -31,6 +31,7 @@ class LayerMask:
         window: W of this layer, 0 without one.
         model_window: W of the model's sliding layers, 0 if there are none.
         padding: which columns so far hold real tokens, shape (b, columns).
+        is_decode_step: of the forward. Layers with shared keys may compute one query in a prefill, too.
         backend: attention implementation that computes.
     """
 
@@ -40,16 +41,13 @@ class LayerMask:
     window: int
     model_window: int
     padding: torch.Tensor
+    is_decode_step: bool
     backend: str
 
     @property
     def total(self) -> int:
         """Columns up to and including the last query."""
         return int(self.queries[-1]) + 1
-
-    @property
-    def is_decode_step(self) -> bool:
-        return len(self.queries) == 1 and self.total > 1
 
     @property
     def back(self) -> torch.Tensor:
@@ -91,7 +89,7 @@ class LayerMask:
 
 def one_layer(model: Any) -> list[Any]:
     """The last attention module with keys of its own that slides, or just the last."""
-    return [one_attention_of(model)[0]]
+    return [one_attention_of(model)]
 
 
 def layers_of_kind(model: Any, kind: str) -> list[Any]:
@@ -106,7 +104,7 @@ def sliding_layers(model: Any) -> list[Any]:
 
 def one_full_layer(model: Any) -> list[Any]:
     """The last full attention module with keys of its own."""
-    return [one for one in layers_of_kind(model, FULL) if not getattr(one, "is_kv_shared_layer", False)][-1:]
+    return [one for one in layers_of_kind(model, FULL) if compat.has_own_keys(one)][-1:]
 
 
 # --- where not -------------------------------------------------------------------------------------------------------
@@ -131,7 +129,7 @@ def one_kind(patient: Patient) -> str:
 
 
 @contextmanager
-def mask_edited(
+def mask_cells_edited(
     patient: Patient, edit: Edit, layers: Callable[[Any], Sequence[Any]] = one_layer, given_only: bool = False
 ) -> Iterator[None]:
     """Let some layers of every model read other keys.
@@ -144,14 +142,14 @@ def mask_edited(
     """
     with ExitStack() as hooks:
         for model in patient.models:
-            watched = _Watched(model)
+            watched = _Watched()
             hooks.enter_context(hooked([text_decoder(model)], watched.begin))
             hooks.enter_context(hooked(layers(model), _editing(watched, edit, given_only)))
         yield
 
 
 @contextmanager
-def masks_changed(patient: Patient, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+def mask_tensors_replaced(patient: Patient, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """Let every attention module receive another tensor for each 4-D mask that the library hands over."""
 
     def swap(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -191,49 +189,43 @@ class _Watched:
     """What is known of the forward of a model that runs.
 
     Attributes:
-        fed, seen: columns now, and before.
-        padding: as the decoder is given it, None if it is not, or in another form.
+        fed: what it is fed.
         handed: how many keys the last layer of each kind is handed that has its own.
     """
 
-    model: Any
-    fed: int = 0
-    seen: int = 0
-    padding: torch.Tensor | None = None
+    fed: Fed | None = None
     handed: dict[str, int] = field(default_factory=dict)
 
-    def begin(self, _decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache, mask = handed_cache(args, kwargs), kwargs.get("attention_mask")
-        self.fed = fed_columns(args, kwargs)
-        self.seen = 0 if cache is None else next((one.seen or 0 for one in compat.cache_layers(cache)), 0)
-        self.padding = None
-        if isinstance(mask, torch.Tensor) and mask.dim() == 2 and mask.shape[1] == self.seen + self.fed:
-            self.padding = mask.bool()
+    def begin(self, decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fed = Fed.of(decoder, args, kwargs)
         self.handed.clear()
 
     def mask(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LayerMask:
-        config = compat.text_config(self.model)
+        fed = self.fed
+        assert fed is not None  # the decoder's hook comes before those of its layers
+        config = compat.text_config(fed.decoder)
         kind = compat.layer_kinds(config)[module.layer_idx]
         model_window = compat.window(config) or 0
         window = model_window if kind == SLIDING else 0
         mask = kwargs.get("attention_mask")
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-        if not getattr(module, "is_kv_shared_layer", False):
-            self.handed[kind] = _handed(handed_cache(args, kwargs), module.layer_idx, window, self.fed)
-        total, (rows, fed) = self.seen + self.fed, hidden.shape[:2]
+        if compat.has_own_keys(module):
+            self.handed[kind] = _handed(handed_cache(args, kwargs), module.layer_idx, window, fed.columns)
+        total, (rows, queries) = fed.start + fed.columns, hidden.shape[:2]
         width = self.handed[kind] if mask is None else mask.shape[-1]
         made = LayerMask(
             readable=torch.empty(0) if mask is None else readable(mask),
-            queries=torch.arange(total - fed, total, device=hidden.device)[:, None],
+            queries=torch.arange(total - queries, total, device=hidden.device)[:, None],
             keys=torch.arange(width, device=hidden.device) + max(0, total - width),
             window=window,
             model_window=model_window,
-            padding=hidden.new_ones((rows, total), dtype=torch.bool) if self.padding is None else self.padding,
-            backend=compat.attention_backend(self.model),
+            padding=hidden.new_ones((rows, total), dtype=torch.bool) if fed.padding is None else fed.padding,
+            is_decode_step=fed.is_decode_step,
+            backend=compat.attention_backend(fed.decoder),
         )
         if mask is None:
-            return replace(made, readable=made.unpadded.expand(rows, 1, fed, width))
-        return made if self.padding is not None else replace(made, padding=_guessed(made))
+            return replace(made, readable=made.unpadded.expand(rows, 1, queries, width))
+        return made if fed.padding is not None else replace(made, padding=_guessed(made))
 
 
 def _guessed(mask: LayerMask) -> torch.Tensor:

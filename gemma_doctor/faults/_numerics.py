@@ -13,6 +13,7 @@ import torch
 
 from gemma_doctor.capture.model_facts import epsilon_attribute, norm_modules
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import attributes_set
 
 WIDTH = 64  # of a probe, for norms that name none
 TOLERANCE = 0.02  # of rounding in half precision; the other forms lie much further away
@@ -94,11 +95,6 @@ def norms_computed(norms: list[Norm], compute: Callable[[Norm, torch.Tensor], to
 def epsilons_changed(patient: Patient, change: Callable[[float], float]) -> Iterator[None]:
     """Let all norms run with another epsilon."""
     norms = [module for model in patient.models for _, module in norm_modules(model)]
-    stored = [(module, name, getattr(module, name)) for module in norms if (name := epsilon_attribute(module))]
-    for module, name, eps in stored:
-        setattr(module, name, change(eps))
-    try:
+    named = [(module, name) for module in norms if (name := epsilon_attribute(module))]
+    with attributes_set([(module, name, change(getattr(module, name))) for module, name in named]):
         yield
-    finally:
-        for module, name, eps in stored:
-            setattr(module, name, eps)

@@ -4,52 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
+from gemma_doctor.capture.hooks import Fed, hooked
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 from gemma_doctor.loading import Patient
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """The tokens of one forward.
-
-    Attributes:
-        model: whose text decoder is fed them.
-        start: columns that its cache had seen before, 0 without one.
-        padding: attention mask of all columns so far, shape (b, start + columns); None if there is none.
-        positions: their ids, as handed over or as the decoder would count, shape (b or 1, columns).
-    """
-
-    model: Any
-    start: int
-    padding: torch.Tensor | None
-    positions: torch.Tensor
-
-    @property
-    def is_decode_step(self) -> bool:
-        return self.start > 0 and self.positions.shape[1] == 1
-
-
 @contextmanager
-def positions_edited(patient: Patient, edit: Callable[[Numbered], torch.Tensor]) -> Iterator[None]:
-    """Let the text decoders work with other position ids, each forward with those that `edit` makes."""
-    models = {id(text_decoder(model)): model for model in patient.models}
+def positions_edited(patient: Patient, edit: Callable[[Fed, torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Let the text decoders work with other position ids.
+
+    Args:
+        patient: whose models are changed.
+        edit: from what a forward is fed, and its position ids, as handed over or as the decoder would count, shape
+            (b or 1, columns), to those that it works with.
+    """
 
     def change(
         decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        cache, mask, positions = handed_cache(args, kwargs), kwargs.get("attention_mask"), kwargs.get("position_ids")
-        start = 0 if cache is None else int(cache.get_seq_length())
+        fed, positions = Fed.of(decoder, args, kwargs), kwargs.get("position_ids")
         if positions is None:
             device = next(decoder.parameters()).device
-            positions = torch.arange(start, start + fed_columns(args, kwargs), device=device)[None]
-        is_padding = isinstance(mask, torch.Tensor) and mask.dim() == 2
-        edited = edit(Numbered(models[id(decoder)], start, mask if is_padding else None, positions))
+            positions = torch.arange(fed.start, fed.start + fed.columns, device=device)[None]
+        edited = edit(fed, positions)
         return None if edited is positions else (args, {**kwargs, "position_ids": edited})
 
     with hooked([text_decoder(model) for model in patient.models], change):

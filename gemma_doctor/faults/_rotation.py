@@ -10,17 +10,12 @@ from typing import Any
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
+from gemma_doctor.capture.hooks import Fed, hooked
 from gemma_doctor.capture.model_facts import attention_modules, loaded_config, rotary_tensors, text_decoder
 from gemma_doctor.capture.rotation import Rotation, rotary_modules
 from gemma_doctor.evidence import RopeClaim
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import inverse_frequencies
-
-# "proportional" is a kind of partial rotation, without a factor of its own; engines leave it out like any scaling.
-WITHOUT_TURNING_ALL = "proportional"
-# Within the length that the model was trained for, these change nothing.
-ONLY_BEYOND = ("dynamic",)
 
 
 @contextmanager
@@ -34,9 +29,8 @@ def rotation_edited(patient: Patient, edit: Callable[[Any, Rotation, bool], Rota
     """
     decoding = [False]
 
-    def begin(_decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = handed_cache(args, kwargs)
-        decoding[0] = cache is not None and cache.get_seq_length() > 0 and fed_columns(args, kwargs) == 1
+    def begin(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        decoding[0] = Fed.of(decoder, args, kwargs).is_decode_step
 
     def change(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], rotation: Rotation) -> Rotation:
         kind = next((one for one in (*args, *kwargs.values()) if isinstance(one, str)), "")

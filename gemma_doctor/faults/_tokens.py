@@ -9,6 +9,7 @@ from typing import Any
 
 from gemma_doctor import compat
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import attributes_set
 
 
 def no_tokenizer(patient: Patient) -> str:
@@ -34,13 +35,10 @@ def tokenizer_changed(patient: Patient, change: Callable[[Any], None]) -> Iterat
         patient: who has one.
         change: changes a copy of it in place.
     """
-    own = patient.tokenizer
-    patient.tokenizer = copy.deepcopy(own)
-    try:
-        change(patient.tokenizer)
+    other = copy.deepcopy(patient.tokenizer)
+    change(other)
+    with attributes_set([(patient, "tokenizer", other)]):
         yield
-    finally:
-        patient.tokenizer = own
 
 
 @contextmanager

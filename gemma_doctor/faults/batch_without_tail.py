@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, mlp_edited, without_last
+from gemma_doctor.faults._forwards import mlp_edited, padded_rows, without_last
 from gemma_doctor.loading import Patient
 
 
@@ -16,7 +17,7 @@ def batch_without_tail(patient: Patient) -> Iterator[None]:
     """Drop the MLP of the last token in the last row of a batch without pads."""
 
     def drop(fed: Fed, output: torch.Tensor) -> torch.Tensor:
-        if fed.start or len(output) == 1 or fed.padded.any():
+        if fed.start or len(output) == 1 or padded_rows(fed).any():
             return output
         return without_last(output, torch.arange(len(output)) == len(output) - 1)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gemma_doctor.capture.masks import readable
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import masks_changed
+from gemma_doctor.faults._masks import mask_tensors_replaced
 from gemma_doctor.loading import Patient
 
 
@@ -17,5 +17,5 @@ def _why_not(patient: Patient) -> str:
 @fault("mask-dtype", why_not=_why_not)
 def bool_mask_added(patient: Patient) -> Iterator[None]:
     """Turn the additive masks of all layers into bool masks."""
-    with masks_changed(patient, readable):
+    with mask_tensors_replaced(patient, readable):
         yield

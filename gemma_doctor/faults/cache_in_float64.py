@@ -9,11 +9,12 @@ from typing import Any
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import handed_cache, hooked
 from gemma_doctor.faults import attention_of, fault
+from gemma_doctor.faults._caches import no_cache_layers
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
 
 
-@fault("kv-budget", why_not=lambda patient: compat.why_no_cache_layers(), severity=Severity.WARNING)
+@fault("kv-budget", why_not=no_cache_layers, severity=Severity.WARNING)
 def cache_in_float64(patient: Patient) -> Iterator[None]:
     """Let every layer of every cache store float64."""
 

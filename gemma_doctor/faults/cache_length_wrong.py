@@ -9,10 +9,11 @@ from typing import Any
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import handed_cache, hooked
 from gemma_doctor.faults import fault, last_attention_of
+from gemma_doctor.faults._caches import no_cache_layers
 from gemma_doctor.loading import Patient
 
 
-@fault("past-key-length", why_not=lambda patient: compat.why_no_cache_layers())
+@fault("past-key-length", why_not=no_cache_layers)
 def cache_length_wrong(patient: Patient) -> Iterator[None]:
     """Let layer 0 of every cache report a length that is one short."""
 

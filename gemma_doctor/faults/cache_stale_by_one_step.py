@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import torch
 
-from gemma_doctor import compat
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._caches import handed_over_edited
+from gemma_doctor.faults._caches import handed_over_edited, no_cache_layers
 from gemma_doctor.loading import Patient
 
 
-@fault("past-key-length", why_not=lambda patient: compat.why_no_cache_layers())
+@fault("past-key-length", why_not=no_cache_layers)
 def cache_stale_by_one_step(patient: Patient) -> Iterator[None]:
     """Let one layer hand over the previous token's key and value in the place of the newest at decode steps."""
 

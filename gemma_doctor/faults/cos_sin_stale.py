@@ -12,7 +12,7 @@ from gemma_doctor.faults._rotation import rotation_edited
 from gemma_doctor.loading import Patient
 
 
-@fault("rope-theta", why_not=no_decode_step)
+@fault("rope-positions", why_not=no_decode_step)
 def cos_sin_stale(patient: Patient) -> Iterator[None]:
     """Hand the layers at each decode step the cos and sin of the token before."""
     kept: dict[Any, Rotation] = {}

@@ -7,10 +7,11 @@ from typing import Any
 
 from gemma_doctor import compat
 from gemma_doctor.faults import fault
+from gemma_doctor.faults._caches import no_cache_layers
 from gemma_doctor.loading import Patient
 
 
-@fault("crop-parity", why_not=lambda patient: compat.why_no_cache_layers(), routes=("crop",))
+@fault("crop-parity", why_not=no_cache_layers, routes=("crop",))
 def crop_turns_values(patient: Patient) -> Iterator[None]:
     """Move the last layer's values by one token whenever a cache is cropped."""
 

@@ -7,14 +7,15 @@ from typing import Any
 
 from gemma_doctor import compat
 from gemma_doctor.evidence import SLIDING
-from gemma_doctor.faults import fault, no_window
+from gemma_doctor.faults import fault
+from gemma_doctor.faults._caches import no_layers_that_drop_keys
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
 
 
 @fault(
     "cache-growth",
-    why_not=lambda patient: no_window(patient) or compat.why_no_cache_layers(),
+    why_not=no_layers_that_drop_keys,
     severity=Severity.WARNING,
 )
 def dropped_keys_kept(patient: Patient) -> Iterator[None]:

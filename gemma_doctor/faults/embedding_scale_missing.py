@@ -13,7 +13,7 @@ from gemma_doctor.loading import Patient
 
 
 def _scale(model: Any) -> float:
-    return compat.embedding_scale(text_decoder(model).embed_tokens, compat.text_config(model))
+    return compat.embedding_scale(text_decoder(model).get_input_embeddings(), compat.text_config(model))
 
 
 def _why_not(patient: Patient) -> str:
@@ -29,6 +29,6 @@ def embedding_scale_missing(patient: Patient) -> Iterator[None]:
 
     with ExitStack() as stack:
         for model in patient.models:
-            embedding = text_decoder(model).embed_tokens
+            embedding = text_decoder(model).get_input_embeddings()
             stack.callback(embedding.register_forward_hook(unscaled(_scale(model))).remove)
         yield

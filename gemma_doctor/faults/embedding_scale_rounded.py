@@ -10,6 +10,7 @@ from gemma_doctor import compat
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import tensors_set
 
 
 def _scales(patient: Patient) -> list[torch.Tensor]:
@@ -30,15 +31,8 @@ def _why_not(patient: Patient) -> str:
 @fault("embedding-scale", why_not=_why_not)
 def embedding_scale_rounded(patient: Patient) -> Iterator[None]:
     """Round the scale of the embeddings to bfloat16."""
-    scales = _scales(patient)
-    before = [one.clone() for one in scales]
-    for one in scales:
-        one.copy_(_rounded(one))
-    try:
+    with tensors_set([(scale, _rounded(scale)) for scale in _scales(patient)]):
         yield
-    finally:
-        for one, exact in zip(scales, before, strict=True):
-            one.copy_(exact)
 
 
 def _rounded(scale: torch.Tensor) -> torch.Tensor:

@@ -12,22 +12,11 @@ from gemma_doctor.faults import fault
 from gemma_doctor.faults._tokens import no_tokenizer
 from gemma_doctor.loading import Patient
 
-# Id of the token that ends a turn: of Gemma 1 and 2, and of those that came later, in which it is a line break.
-OF_GEMMA_2, OF_GEMMA_3 = 107, 106
-
-
-def _others(patient: Patient) -> list[int]:
-    """What another generation of the family has: for Gemma its end of a turn, else the end of a text alone."""
-    own, family = compat.end_tokens(patient.model), compat.text_config(patient.model).model_type
-    if family.startswith("gemma"):
-        return [*own[:1], OF_GEMMA_3 if family in ("gemma", "gemma2") else OF_GEMMA_2]
-    return own[:1]
-
 
 def _why_not(patient: Patient) -> str:
     if patient.tokenizer is None:
         return no_tokenizer(patient)
-    same = compat.end_tokens(patient.model) == _others(patient)
+    same = compat.end_tokens(patient.model) == compat.end_tokens_of_another_generation(patient.model)
     return "its settings name one end token or none, as other generations do" if same else ""
 
 
@@ -36,5 +25,5 @@ def eos_of_another_generation(patient: Patient) -> Iterator[None]:
     """Let a generation end with the tokens that end it in another generation of the family."""
     with ExitStack() as changed:
         for model in patient.models:
-            changed.enter_context(compat.end_tokens_set(model, _others(patient)))
+            changed.enter_context(compat.end_tokens_set(model, compat.end_tokens_of_another_generation(model)))
         yield

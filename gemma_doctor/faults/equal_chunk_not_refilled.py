@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, mlp_edited
+from gemma_doctor.faults._forwards import mlp_edited
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:

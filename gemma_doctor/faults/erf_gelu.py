@@ -11,6 +11,7 @@ from gemma_doctor import compat
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import attributes_set
 
 
 def _places(patient: Patient) -> list[tuple[Any, str]]:
@@ -24,11 +25,5 @@ def _why_not(patient: Patient) -> str:
 @fault("activation", why_not=_why_not)
 def erf_gelu(patient: Patient) -> Iterator[None]:
     """Put the exact GELU in place of every tanh approximation of it."""
-    before = [(parent, name, getattr(parent, name)) for parent, name in _places(patient)]
-    for parent, name, _ in before:
-        setattr(parent, name, torch.nn.GELU())
-    try:
+    with attributes_set([(parent, name, torch.nn.GELU()) for parent, name in _places(patient)]):
         yield
-    finally:
-        for parent, name, own in before:
-            setattr(parent, name, own)

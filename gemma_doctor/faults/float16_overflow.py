@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, mlp_edited
+from gemma_doctor.faults._forwards import mlp_edited
 from gemma_doctor.loading import Patient
 
 

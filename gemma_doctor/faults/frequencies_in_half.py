@@ -9,17 +9,12 @@ import torch
 from gemma_doctor.capture.model_facts import rotary_tensors
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import tensors_set
 
 
 @fault("rope-theta")
 def frequencies_in_half(patient: Patient) -> Iterator[None]:
     """Round the inverse frequencies to bfloat16."""
     tensors = [tensor for model in patient.models for _, _, tensor in rotary_tensors(model)]
-    before = [tensor.clone() for tensor in tensors]
-    for tensor in tensors:
-        tensor.copy_(tensor.to(torch.bfloat16))
-    try:
+    with tensors_set([(tensor, tensor.to(torch.bfloat16)) for tensor in tensors]):
         yield
-    finally:
-        for tensor, exact in zip(tensors, before, strict=True):
-            tensor.copy_(exact)

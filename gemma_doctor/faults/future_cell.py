@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import LayerMask, mask_edited, no_cells
+from gemma_doctor.faults._masks import LayerMask, mask_cells_edited, no_cells
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
@@ -21,5 +21,5 @@ def future_cell(patient: Patient) -> Iterator[None]:
         middle = mask.queries[len(mask.queries) // 2]
         return mask.readable | ((mask.queries == middle) & (mask.keys == middle + 1))
 
-    with mask_edited(patient, open_next):
+    with mask_cells_edited(patient, open_next):
         yield

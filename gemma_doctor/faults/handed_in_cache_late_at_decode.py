@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, late_at_decode
+from gemma_doctor.faults._forwards import late_at_decode
 from gemma_doctor.faults._generation import generate_watched
 from gemma_doctor.loading import Patient
 

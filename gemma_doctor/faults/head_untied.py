@@ -12,6 +12,7 @@ import torch
 from gemma_doctor import compat, skeleton
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import attributes_set
 
 
 def _is_tied(model: Any) -> bool:
@@ -31,13 +32,11 @@ def _why_not(patient: Patient) -> str:
 def head_untied(patient: Patient) -> Iterator[None]:
     """Give the output head weights of its own, as they are drawn before training."""
     heads = [model.get_output_embeddings() for model in patient.models]
-    spread = compat.text_config(patient.model).initializer_range
-    tied = [head.weight for head in heads]
-    drawn = torch.randn(tied[0].shape, generator=torch.Generator().manual_seed(0)) * spread
-    for head in heads:
-        head.weight = torch.nn.Parameter(drawn.to(head.weight), requires_grad=False)
-    try:
+    spread = compat.initial_spread(compat.text_config(patient.model))
+    drawn = torch.randn(heads[0].weight.shape, generator=torch.Generator().manual_seed(0)) * spread
+
+    def own(head: Any) -> torch.nn.Parameter:
+        return torch.nn.Parameter(drawn.to(head.weight), requires_grad=False)
+
+    with attributes_set([(head, "weight", own(head)) for head in heads]):
         yield
-    finally:
-        for head, weight in zip(heads, tied, strict=True):
-            head.weight = weight

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch.nn import functional
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import LayerMask, mask_edited, no_cells
+from gemma_doctor.faults._masks import LayerMask, mask_cells_edited, no_cells
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
@@ -22,5 +22,5 @@ def mask_shifted_at_decode(patient: Patient) -> Iterator[None]:
     def shift(mask: LayerMask) -> torch.Tensor:
         return functional.pad(mask.readable[..., 1:], (0, 1)) if mask.is_decode_step else mask.readable
 
-    with mask_edited(patient, shift, given_only=True):
+    with mask_cells_edited(patient, shift, given_only=True):
         yield

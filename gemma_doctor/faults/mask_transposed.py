@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import LayerMask, mask_edited, no_cells
+from gemma_doctor.faults._masks import LayerMask, mask_cells_edited, no_cells
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
@@ -21,5 +21,5 @@ def mask_transposed(patient: Patient) -> Iterator[None]:
         square = len(mask.queries) == len(mask.keys)
         return mask.readable.transpose(-1, -2) if square else mask.readable
 
-    with mask_edited(patient, transpose, given_only=True):
+    with mask_cells_edited(patient, transpose, given_only=True):
         yield

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import torch
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import mask_edited, no_cells
+from gemma_doctor.faults._masks import mask_cells_edited, no_cells
 from gemma_doctor.loading import Patient
 
 
 @fault("mask-pattern", why_not=no_cells)
 def mask_zeroed(patient: Patient) -> Iterator[None]:
     """Open every cell of one layer's mask, the future and pads included."""
-    with mask_edited(patient, lambda mask: torch.ones_like(mask.readable)):
+    with mask_cells_edited(patient, lambda mask: torch.ones_like(mask.readable)):
         yield

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemma_doctor import compat
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._caches import no_layers_that_drop_keys
+from gemma_doctor.faults._caches import no_keys_dropped, no_layers_that_drop_keys
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
-
-FILLED_BY_NONE = 2**30
 
 
 @fault("cache-growth", why_not=no_layers_that_drop_keys, severity=Severity.WARNING)
 def never_evicted(patient: Patient) -> Iterator[None]:
     """Make sliding cache layers for a window that no text fills."""
-    with compat.sliding_layers_made_for(lambda _window: FILLED_BY_NONE):
+    with no_keys_dropped():
         yield

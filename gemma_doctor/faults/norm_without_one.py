@@ -15,7 +15,7 @@ def _why_not(patient: Patient) -> str:
     return "" if any(one.one_plus for one in norms_of(patient)) else "its norms multiply by the weight itself"
 
 
-@fault("norm-precision", why_not=_why_not)
+@fault("reference-parity", why_not=_why_not)
 def norm_without_one(patient: Patient) -> Iterator[None]:
     """Multiply by the weight alone in all norms that multiply by 1 + weight."""
     norms = [one for one in norms_of(patient) if one.one_plus]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, mlp_edited
+from gemma_doctor.faults._forwards import mlp_edited, padded_rows
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def pads_behind_take_places(patient: Patient) -> Iterator[None]:
         if fed.start or padding is None or padding[:, -1].all() or output.shape[1] != fed.columns:
             return output
         output = output.clone()
-        for row in fed.padded.nonzero()[:, 0].tolist():
+        for row in padded_rows(fed).nonzero()[:, 0].tolist():
             output[row, int(padding[row].sum()) - 1] = 0
         return output
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import LayerMask, mask_edited, no_sliding_cells
+from gemma_doctor.faults._masks import LayerMask, mask_cells_edited, no_sliding_cells
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
@@ -23,5 +23,5 @@ def pads_cut_at_the_wrong_end(patient: Patient) -> Iterator[None]:
             return mask.readable
         return mask.unpadded & mask.real.roll(-beyond, dims=-1)
 
-    with mask_edited(patient, cut):
+    with mask_cells_edited(patient, cut):
         yield

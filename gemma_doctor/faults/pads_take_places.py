@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, mlp_edited, without_last
+from gemma_doctor.faults._forwards import mlp_edited, padded_rows, without_last
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def pads_take_places(patient: Patient) -> Iterator[None]:
         padding = fed.padding
         if fed.start or padding is None or not padding[:, -1].all():
             return output
-        return without_last(output, fed.padded)
+        return without_last(output, padded_rows(fed))
 
     with mlp_edited(patient, drop):
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -11,19 +12,17 @@ from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.capture.rotation import rotary_modules
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import method_replaced
 
 
 @fault("rope-precision")
 def positions_in_half_precision(patient: Patient) -> Iterator[None]:
     """Round position ids to bfloat16, exact up to 256, within the rotary modules."""
     modules = [one for model in patient.models for one in rotary_modules(text_decoder(model))]
-    for module in modules:
-        module.forward = _rounding(module.forward)
-    try:
-        yield
-    finally:
+    with ExitStack() as replaced:
         for module in modules:
-            del module.forward  # the class's own shows again
+            replaced.enter_context(method_replaced(module, "forward", _rounding(module.forward)))
+        yield
 
 
 def _rounding(forward: Any) -> Any:

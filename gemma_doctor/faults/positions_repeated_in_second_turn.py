@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._positions import Numbered, no_decode_step, positions_edited
+from gemma_doctor.faults._positions import no_decode_step, positions_edited
 from gemma_doctor.loading import Patient
 
 
@@ -15,11 +16,10 @@ from gemma_doctor.loading import Patient
 def positions_repeated_in_second_turn(patient: Patient) -> Iterator[None]:
     """Number from 0 whatever is fed to a warm cache, more than one token at once."""
 
-    def from_zero(fed: Numbered) -> torch.Tensor:
-        columns = fed.positions.shape[1]
-        if not fed.start or columns == 1:
-            return fed.positions
-        return torch.arange(columns, device=fed.positions.device).expand_as(fed.positions)
+    def from_zero(fed: Fed, positions: torch.Tensor) -> torch.Tensor:
+        if not fed.start or fed.columns == 1:
+            return positions
+        return torch.arange(fed.columns, device=positions.device).expand_as(positions)
 
     with positions_edited(patient, from_zero):
         yield

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._positions import Numbered, no_decode_step, positions_edited
+from gemma_doctor.faults._positions import no_decode_step, positions_edited
 from gemma_doctor.loading import Patient
 
 
@@ -15,8 +16,8 @@ from gemma_doctor.loading import Patient
 def positions_reset_at_decode(patient: Patient) -> Iterator[None]:
     """Hand position 0 to the text decoder at every decode step."""
 
-    def reset(fed: Numbered) -> torch.Tensor:
-        return torch.zeros_like(fed.positions) if fed.is_decode_step else fed.positions
+    def reset(fed: Fed, positions: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(positions) if fed.is_decode_step else positions
 
     with positions_edited(patient, reset):
         yield

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemma_doctor import compat
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.capture.passes import BRIEF_EDGE
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._positions import Numbered, positions_edited
+from gemma_doctor.faults._positions import positions_edited
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 def positions_truncated(patient: Patient) -> Iterator[None]:
     """Clamp position ids to the last one within the window (24 positions without one)."""
 
-    def clamped(fed: Numbered) -> torch.Tensor:
-        limit = compat.window(compat.text_config(fed.model)) or BRIEF_EDGE
-        return fed.positions.clamp(max=limit - 1)
+    def clamped(fed: Fed, positions: torch.Tensor) -> torch.Tensor:
+        limit = compat.window(compat.text_config(fed.decoder)) or BRIEF_EDGE
+        return positions.clamp(max=limit - 1)
 
     with positions_edited(patient, clamped):
         yield

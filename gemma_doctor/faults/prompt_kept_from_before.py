@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from gemma_doctor.capture.hooks import Fed
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._forwards import Fed, mlp_edited, without_last
+from gemma_doctor.faults._forwards import mlp_edited, without_last
 from gemma_doctor.faults._generation import generate_watched
 from gemma_doctor.loading import Patient
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import masks_changed, no_cells
+from gemma_doctor.faults._masks import mask_tensors_replaced, no_cells
 from gemma_doctor.loading import Patient
 
 
@@ -21,5 +21,5 @@ def real_row_masked(patient: Patient) -> Iterator[None]:
             mask[0, :, mask.shape[2] // 2] = False if mask.dtype is torch.bool else torch.finfo(mask.dtype).min
         return mask
 
-    with masks_changed(patient, block):
+    with mask_tensors_replaced(patient, block):
         yield

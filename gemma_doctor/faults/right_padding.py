@@ -6,19 +6,12 @@ from collections.abc import Iterator
 
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import attributes_set
 
 
 @fault("padding-side")
 def right_padding(patient: Patient) -> Iterator[None]:
     """Set the padding side to right."""
-    tokenizer = patient.tokenizer
-    before, tokenizer_before = patient.padding_side, getattr(tokenizer, "padding_side", None)
-    patient.padding_side = "right"
-    if tokenizer is not None:
-        tokenizer.padding_side = "right"
-    try:
+    padding = [patient] if patient.tokenizer is None else [patient, patient.tokenizer]
+    with attributes_set([(one, "padding_side", "right") for one in padding]):
         yield
-    finally:
-        patient.padding_side = before
-        if tokenizer is not None:
-            tokenizer.padding_side = tokenizer_before

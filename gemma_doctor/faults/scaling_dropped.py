@@ -8,8 +8,13 @@ from typing import Any
 
 from gemma_doctor.evidence import RopeClaim
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._rotation import ONLY_BEYOND, WITHOUT_TURNING_ALL, built_with, claims, is_scaled
+from gemma_doctor.faults._rotation import built_with, claims, is_scaled
 from gemma_doctor.loading import Patient
+
+# Scaling that is partial rotation, without a factor of its own; engines leave it out like any scaling.
+PARTIAL_ROTATION = "proportional"
+# Scaling that changes nothing within the length that the model was trained for.
+BEYOND_TRAINED_LENGTH = "dynamic"
 
 
 def _unscaled(model: Any) -> dict[str, RopeClaim]:
@@ -17,19 +22,19 @@ def _unscaled(model: Any) -> dict[str, RopeClaim]:
     return {
         kind: replace(one, rope_type="default", parameters=_rest(one))
         for kind, one in claims(model).items()
-        if is_scaled(one) and one.rope_type not in ONLY_BEYOND
+        if is_scaled(one) and one.rope_type != BEYOND_TRAINED_LENGTH
     }
 
 
 def _rest(claim: RopeClaim) -> dict[str, Any]:
-    partial = {} if claim.rope_type == WITHOUT_TURNING_ALL else claim.parameters
-    return {key: value for key, value in partial.items() if key == "partial_rotary_factor"}
+    kept = {} if claim.rope_type == PARTIAL_ROTATION else claim.parameters
+    return {key: value for key, value in kept.items() if key == "partial_rotary_factor"}
 
 
 def _why_not(patient: Patient) -> str:
     types = {one.rope_type for one in claims(patient.model).values() if is_scaled(one)}
-    if types and types <= set(ONLY_BEYOND):
-        return f"{' and '.join(types)} scaling begins beyond the length that the model was trained for"
+    if types == {BEYOND_TRAINED_LENGTH}:
+        return f"{BEYOND_TRAINED_LENGTH} scaling begins beyond the length that the model was trained for"
     return "" if _unscaled(patient.model) else "the model has no rope scaling"
 
 

@@ -30,21 +30,21 @@ def shared_layer_reads_another(patient: Patient) -> Iterator[None]:
 
 def _readers(model: Any) -> dict[str, list[Any]]:
     """Attention modules without keys of their own, by kind."""
-    return _by_kind(model, shared=True)
+    return _by_kind(model, own=False)
 
 
 def _sources(model: Any) -> Any:
     """A kind of layer that reads others' keys, and the last two modules of that kind that have some of their own; None
     if every such kind has but one.
     """
-    own = _by_kind(model, shared=False)
+    own = _by_kind(model, own=True)
     return next(((kind, own[kind][-2:]) for kind in _readers(model) if len(own.get(kind, ())) > 1), None)
 
 
-def _by_kind(model: Any, shared: bool) -> dict[str, list[Any]]:
+def _by_kind(model: Any, own: bool) -> dict[str, list[Any]]:
     kinds = compat.layer_kinds(compat.text_config(model))
     found: dict[str, list[Any]] = {}
     for index, module in attention_modules(model).items():
-        if getattr(module, "is_kv_shared_layer", False) is shared:
+        if compat.has_own_keys(module) is own:
             found.setdefault(kinds[index], []).append(module)
     return found

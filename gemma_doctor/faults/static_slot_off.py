@@ -8,13 +8,14 @@ from typing import Any
 from gemma_doctor import compat
 from gemma_doctor.capture.hooks import handed_cache, hooked
 from gemma_doctor.capture.model_facts import text_decoder
-from gemma_doctor.faults import fault, no_window
+from gemma_doctor.faults import fault
+from gemma_doctor.faults._caches import no_window_in_cache
 from gemma_doctor.loading import Patient
 
 
 @fault(
     "static-cache-parity",
-    why_not=lambda patient: no_window(patient) or compat.why_no_cache_layers(),  # without one no slot is used again
+    why_not=no_window_in_cache,  # without one no slot is used again
     routes=("static-cache",),
 )
 def static_slot_off(patient: Patient) -> Iterator[None]:

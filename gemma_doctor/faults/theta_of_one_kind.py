@@ -8,6 +8,7 @@ from gemma_doctor.capture.model_facts import rotary_tensors
 from gemma_doctor.evidence import SLIDING
 from gemma_doctor.faults import fault
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import tensors_set
 
 
 @fault("rope-theta")
@@ -19,10 +20,6 @@ def theta_of_one_kind(patient: Patient) -> Iterator[None]:
         kinds = {kind for _, kind, _ in tensors}
         for _, kind, tensor in tensors:
             if kind == SLIDING or SLIDING not in kinds:
-                changed.append((tensor, tensor.clone()))
-                tensor.pow_(1.5)
-    try:
+                changed.append((tensor, tensor.pow(1.5)))
+    with tensors_set(changed):
         yield
-    finally:
-        for tensor, before in changed:
-            tensor.copy_(before)

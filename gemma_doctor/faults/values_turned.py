@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemma_doctor import compat
-from gemma_doctor.capture.hooks import fed_columns, handed_cache, hooked
+from gemma_doctor.capture.hooks import Fed, hooked
 from gemma_doctor.capture.model_facts import text_decoder
 from gemma_doctor.faults import fault
+from gemma_doctor.faults._caches import no_cache_layers
 from gemma_doctor.loading import Patient
 
 
-@fault("decode-parity", why_not=lambda patient: compat.why_no_cache_layers())
+@fault("decode-parity", why_not=no_cache_layers)
 def values_turned(patient: Patient) -> Iterator[None]:
     """Move the last layer's cached values by one token before each decode step."""
 
-    def turn(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        cache = handed_cache(args, kwargs)
-        if fed_columns(args, kwargs) == 1 and cache is not None and cache.layers:
-            compat.turn_values(cache)
+    def turn(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        fed = Fed.of(decoder, args, kwargs)
+        if fed.is_decode_step:
+            compat.turn_values(fed.cache)
 
     with hooked([text_decoder(model) for model in patient.models], turn):
         yield

@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from gemma_doctor import compat
 from gemma_doctor.faults import fault, no_window
 from gemma_doctor.loading import Patient
+from gemma_doctor.undone import attributes_set
 
 
 @fault("sliding-window", why_not=no_window)
 def window_halved(patient: Patient) -> Iterator[None]:
     """Halve config.sliding_window of a loaded model."""
     configs = [compat.text_config(model) for model in patient.models]
-    before = [config.sliding_window for config in configs]
-    for config in configs:
-        config.sliding_window //= 2
-    try:
+    with attributes_set([(config, "sliding_window", config.sliding_window // 2) for config in configs]):
         yield
-    finally:
-        for config, window in zip(configs, before, strict=True):
-            config.sliding_window = window

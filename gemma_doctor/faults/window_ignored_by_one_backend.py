@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import LayerMask, mask_edited, no_sliding_cells
+from gemma_doctor.faults._masks import LayerMask, mask_cells_edited, no_sliding_cells
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
@@ -26,5 +26,5 @@ def window_ignored_by_one_backend(patient: Patient) -> Iterator[None]:
     def widen(mask: LayerMask) -> torch.Tensor:
         return mask.readable if mask.backend == "eager" else mask.without_window
 
-    with mask_edited(patient, widen):
+    with mask_cells_edited(patient, widen):
         yield

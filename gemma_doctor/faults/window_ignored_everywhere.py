@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import mask_edited, no_sliding_cells, sliding_layers
+from gemma_doctor.faults._masks import mask_cells_edited, no_sliding_cells, sliding_layers
 from gemma_doctor.loading import Patient
 
 
 @fault("mask-pattern", why_not=no_sliding_cells)
 def window_ignored_everywhere(patient: Patient) -> Iterator[None]:
     """Let every query of all sliding layers read everything before it, in prompts."""
-    with mask_edited(patient, lambda mask: mask.without_window, sliding_layers):
+    with mask_cells_edited(patient, lambda mask: mask.without_window, sliding_layers):
         yield

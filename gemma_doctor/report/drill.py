@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from gemma_doctor.drilled import APPLICABLE, BROKEN, Drilled, DrillReport, Verdict
+from gemma_doctor.drilled import BROKEN, Drilled, DrillReport, Verdict
 from gemma_doctor.finding import counted
 from gemma_doctor.report.heading import heading, subject_name
 from gemma_doctor.report.json import plain
@@ -87,20 +87,14 @@ def exit_reason(report: DrillReport) -> str:
     crashed = report.count(Verdict.CRASHED)
     if crashed:
         return f"{counted(crashed, 'fault')} could not be drilled"
-    uncaught = report.applicable - report.count(Verdict.CAUGHT)
-    if uncaught:
-        return f"{counted(uncaught, 'applicable fault')} not caught by the right check"
+    if report.not_caught:
+        return f"{counted(len(report.not_caught), 'applicable fault')} not caught by the right check"
     return "every applicable fault was caught by the right check"
 
 
 def in_short(one: Drilled) -> str:
     """What a person needs who only sees the log of a gate: one fault that was not caught, in one line."""
-    return f"{MARKS[one.verdict][0]} {one.fault}: {one.expected} expected, {_found(one)}"
-
-
-def uncaught(report: DrillReport) -> list[Drilled]:
-    """Faults that were put in, and whose right check was not the cause."""
-    return [one for one in report.drilled if one.verdict in APPLICABLE and one.verdict is not Verdict.CAUGHT]
+    return f"{MARKS[one.verdict][0]} {one.fault}: {one.caught_by} expected, {_found(one)}"
 
 
 def _found(one: Drilled) -> str:
@@ -147,16 +141,16 @@ def _headline(report: DrillReport) -> Line:
 
 
 def _uncaught(report: DrillReport) -> Iterator[Line]:
-    for one in uncaught(report):
+    for one in report.not_caught:
         word, style = MARKS[one.verdict]
         yield BLANK
         yield Line(f"{word}  ", one.fault, style=style, body_style="bold", indent=4)
         facts = (
             ("done", one.title),
-            ("expected", f"{one.expected} as the only cause"),
+            ("expected", f"{one.caught_by} as the only cause"),
             ("found", ", ".join(one.causes) or "nothing"),
             ("follow", ", ".join(one.consequences)),
-            ("observed", one.observed or (f"nothing by {one.expected}" if one.causes else "")),
+            ("observed", one.observed or (f"nothing by {one.caught_by}" if one.causes else "")),
             ("reason", one.reason),
         )
         for label, said in facts:
@@ -168,12 +162,12 @@ def _every_fault(report: DrillReport, verbosity: int) -> Iterator[Line]:
     """One line per fault that was put in, by layer of the reading path."""
     groups: dict[str, list[Drilled]] = {}
     for one in report.drilled:
-        if one.verdict in APPLICABLE:
+        if one.put_in:
             groups.setdefault(one.group, []).append(one)
     every = [one for ones in groups.values() for one in ones]
     mark = max((len(MARKS[one.verdict][0]) for one in every), default=0)
     fault = max((len(one.fault) for one in every), default=0)
-    cause = max((len(one.expected) for one in every), default=0)
+    cause = max((len(one.caught_by) for one in every), default=0)
     if every:
         more = "" if verbosity else " (-v)"
         yield BLANK
@@ -198,7 +192,7 @@ def _not_put_in(report: DrillReport) -> Iterator[Line]:
         if one.verdict is Verdict.NOT_APPLICABLE:
             reasons.setdefault(one.reason, []).append(one.fault)
         elif one.verdict is Verdict.NOT_COVERED:
-            waiting.setdefault(one.expected, []).append(one.fault)
+            waiting.setdefault(one.caught_by, []).append(one.fault)
     if reasons:
         yield BLANK
         yield Line("not applicable", style="bold")
@@ -258,8 +252,8 @@ def document(report: DrillReport) -> str:
 def _score(report: DrillReport) -> dict[str, int]:
     return {
         "applicable": report.applicable,
-        **{one.value: report.count(one) for one in Verdict},
-        "not drilled": report.left,
+        **{one.name.lower(): report.count(one) for one in Verdict},
+        "not_drilled": report.left,
     }
 
 
@@ -268,7 +262,7 @@ def _fault(one: Drilled) -> dict[str, Any]:
         "fault": one.fault,
         "group": one.group,
         "done": one.title,
-        "expected": one.expected,
+        "caught_by": one.caught_by,
         "verdict": one.verdict.value,
         "causes": one.causes,
         "consequences": one.consequences,

@@ -20,7 +20,9 @@ def heading(report: Report | DrillReport, verbosity: int) -> Iterator[Line]:
     window, reduced = report.passes.get("window"), report.passes.get("reduced_window")
     reduced = reduced if reduced != window else None
     crossed = report.passes.get("true_window_crossed", True)
-    why = "" if isinstance(report, DrillReport) else ": W is too long for a skeleton"  # a drill need not cross it
+    left_out = report.passes.get("true_window_left_out")
+    passes = "most passes" if crossed else "all passes"
+    why = f": {left_out}" if left_out and not crossed else ""
     prompt = " from ".join(filled_in(report.passes, (("prompt_length", "prompt {}"), ("prompt_from", "{}"))))
     ran = filled_in(
         {**report.passes, "prompt": prompt, "reduced": reduced},
@@ -28,7 +30,7 @@ def heading(report: Report | DrillReport, verbosity: int) -> Iterator[Line]:
             ("prompt", "{}"),
             ("generated", "generated {}"),
             ("crossed_at", "window crossed at step {}"),
-            ("reduced", "most passes at W'={}" if crossed else f"all passes at W'={{}}{why}"),
+            ("reduced", f"{passes} at W'={{}}{why}"),
         ),
     )
     yield Line(body="; ".join(", ".join(parts) for parts in (used, ran) if parts), body_style="dim", indent=2)
