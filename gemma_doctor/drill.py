@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -19,7 +21,7 @@ from gemma_doctor.examine import examine
 from gemma_doctor.facts import report_facts
 from gemma_doctor.fault_names import require_known
 from gemma_doctor.faults import WAITED_FOR, Fault, all_faults
-from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
+from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity, counted
 from gemma_doctor.loading import Patient, admit
 from gemma_doctor.registry import built_in, select
 from gemma_doctor.routes import declared, included, looked_at
@@ -45,9 +47,10 @@ def drill(settings: Settings, names: Sequence[str], progress: Progress) -> Drill
     """
     started = time.perf_counter()
     faults = chosen_faults(names)
+    looked_at(settings.routes, settings.depth)  # an unknown route is refused before anything is loaded
     patient = healthy(settings, progress)
     with patient.threads():
-        progress(f"the healthy subject, then {len(faults)} faults")
+        progress(f"the healthy subject, then {counted(len(faults), 'fault')}")
         twin = HealthyTwin(patient, settings, faults)
         drilled, stopped = _one_by_one(twin, faults, progress)
     facts = report_facts(patient.subject, settings, twin.collector)
@@ -83,7 +86,8 @@ def _one_by_one(twin: HealthyTwin, faults: Sequence[Fault], progress: Progress) 
     """Drill them in order. Returns those that were finished, and why it stopped early, "" if it did not."""
     drilled: list[Drilled] = []
     for number, one in enumerate(faults, start=1):
-        left = (len(faults) - number + 1) * twin.seconds
+        spent = [one.seconds for one in drilled if one.put_in]
+        left = (len(faults) - number + 1) * sum(spent) / max(len(spent), 1)
         about = f", about {left / 60:.0f} minutes left" if left > LONG else ""
         progress(f"fault {number} of {len(faults)}: {one.id}{about}")
         try:
@@ -143,6 +147,9 @@ class HealthyTwin:
         drilled = Drilled(fault=fault.id, title=fault.title, group=fault.group, caught_by=fault.caught_by)
         started = time.perf_counter()
         try:
+            reason = self._left_out(fault)
+            if reason:
+                return replace(drilled, verdict=Verdict.LEFT_OUT, reason=reason)
             reason = self._why_not(fault)
             if reason:
                 return replace(drilled, reason=reason)
@@ -152,7 +159,9 @@ class HealthyTwin:
                 results, _ = _examined(self.patient, self._with(fault.routes))
             drilled = self._judged(drilled, fault, results)
         except Exception as error:  # whatever it is, the other faults are still to be drilled
-            drilled = replace(drilled, verdict=Verdict.CRASHED, reason=f"{type(error).__name__}: {in_one_line(error)}")
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {in_one_line(error)} ({Path(place.filename).name}, line {place.lineno})"
+            drilled = replace(drilled, verdict=Verdict.CRASHED, reason=said)
         drilled = replace(drilled, seconds=time.perf_counter() - started)
         if self._as_it_is() != self._state:
             return replace(drilled, verdict=Verdict.NOT_UNDONE, reason="taken out again, the subject is not as before")
@@ -162,13 +171,17 @@ class HealthyTwin:
         in_use = (*self._settings.routes, *included("quick"), *routes)
         return replace(self._settings, routes=in_use, depth="quick", margin=MARGIN)
 
-    def _why_not(self, fault: Fault) -> str:
-        """Why a fault cannot be put in, or would not be looked at; empty if it can and would."""
+    def _left_out(self, fault: Fault) -> str:
+        """Why the gate would not look where a fault shows; empty if it would."""
         unseen = sorted(set(fault.routes) - self._looked_at)
         if unseen:
             return f"--depth {self._settings.depth} does not look at the route {', '.join(unseen)}"
         if fault.caught_by not in self._chosen | WAITED_FOR.keys():
             return f"{fault.caught_by} is left out by select or ignore"
+        return ""
+
+    def _why_not(self, fault: Fault) -> str:
+        """Why a fault cannot be put in, or would not be seen; empty if it can and would."""
         if fault.caught_by in self._not_looked:
             return f"{fault.caught_by} does not look at this subject: {self._not_looked[fault.caught_by]}"
         if any(one.check == fault.caught_by and one.severity >= fault.severity for one in self.findings):
@@ -189,7 +202,10 @@ class HealthyTwin:
             verdict=Verdict.CAUGHT if right else Verdict.WRONG if new else Verdict.MISSED,
             causes=tuple(dict.fromkeys(one.check for one in new)),
             consequences=tuple(dict.fromkeys(one.check for one in every if one.follows_from)),
-            observed=next((one.observed for one in new if one.check == fault.caught_by), ""),
+            observed=next(
+                (one.observed for one in new if one.check == fault.caught_by),
+                next((f"{one.check}: {one.observed}" for one in new), ""),
+            ),
         )
 
     def _as_it_is(self) -> list[object]:
@@ -217,10 +233,11 @@ def _examined(patient: Patient, settings: Settings) -> tuple[tuple[CheckResult, 
     """
     checks: tuple[Check, ...] = chosen_checks(settings)
     collector = Collector(patient, settings, lambda line: None, brief=True)
-    results, stopped = examine(checks, collector)
-    if stopped is not None:
-        raise stopped
-    return conclude(results, checks, collector), collector
+    with compat.quiet():  # what the library warns of is the fault's doing
+        results, stopped = examine(checks, collector)
+        if stopped is not None:
+            raise stopped
+        return conclude(results, checks, collector), collector
 
 
 def _causes(results: Sequence[CheckResult]) -> list[Finding]:

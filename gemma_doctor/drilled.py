@@ -17,6 +17,7 @@ class Verdict(str, enum.Enum):
     CRASHED = "crashed"  # putting it in raised an exception, or a check did while it was in
     NOT_UNDONE = "not undone"  # taken out again, the subject is not as it was before
     NOT_APPLICABLE = "n/a"  # the subject cannot have it
+    LEFT_OUT = "left out"  # the gate does not look there: its check is not selected, or its route is beyond --depth
     NOT_COVERED = "not yet covered"  # its check does not exist yet
 
 
@@ -36,8 +37,8 @@ class Drilled:
         verdict: what became of it.
         causes: ids of the checks that are causes and are none on the healthy subject, in reading-path order.
         consequences: ids of the failing checks that follow from them.
-        observed: what that check saw, one line; empty if it saw nothing.
-        reason: of n/a, "crashed" and "not undone".
+        observed: what that check saw, or if it saw nothing the first of the causes, which is then named; one line.
+        reason: of n/a, "left out", "crashed" and "not undone".
         seconds: what injecting and examining took; 0 if it was not put in.
     """
 
@@ -55,7 +56,7 @@ class Drilled:
     @property
     def put_in(self) -> bool:
         """The subject can have it, and it was put in."""
-        return self.verdict not in (Verdict.NOT_APPLICABLE, Verdict.NOT_COVERED)
+        return self.verdict not in (Verdict.NOT_APPLICABLE, Verdict.LEFT_OUT, Verdict.NOT_COVERED)
 
     @property
     def not_caught(self) -> bool:

@@ -8,11 +8,20 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
+from gemma_doctor.errors import DoctorError
+
 
 def members(package: ModuleType) -> Iterator[Any]:
-    """What each file of a package is named after, alphabetically."""
+    """What each file of a package is named after, alphabetically.
+
+    Raises:
+        DoctorError: a file has no such thing.
+    """
     for name in member_names(package.__path__):
-        yield getattr(importlib.import_module(f"{package.__name__}.{name}"), name)
+        module = importlib.import_module(f"{package.__name__}.{name}")
+        if not hasattr(module, name):
+            raise DoctorError(f"{module.__name__} has nothing named {name}", "name it like its file")
+        yield getattr(module, name)
 
 
 def member_names(folders: Iterable[str]) -> Iterator[str]:

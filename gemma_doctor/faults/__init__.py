@@ -15,6 +15,7 @@ from typing import Any
 
 from gemma_doctor import compat
 from gemma_doctor.capture.model_facts import attention_modules
+from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.evidence import SLIDING
 from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
@@ -65,7 +66,13 @@ class Fault:
     @property
     def group(self) -> str:
         """Of the reading path, where its check stands or will stand."""
-        return WAITED_FOR.get(self.caught_by) or next(one.group for one in built_in() if one.id == self.caught_by)
+        groups = WAITED_FOR | {one.id: one.group for one in built_in()}
+        if self.caught_by not in groups:
+            raise DoctorError(
+                f"fault {self.id}: there is no check {self.caught_by!r}{suggest(self.caught_by, groups)}",
+                "name one, or the one that it waits for in WAITED_FOR",
+            )
+        return groups[self.caught_by]
 
 
 def fault(

@@ -64,7 +64,10 @@ def _outcome(report: DrillReport) -> str:
         f"{MARKS[one][0]} {report.count(one)}" for one in (Verdict.MISSED, Verdict.WRONG, *BROKEN) if report.count(one)
     ]
     said = ", ".join(bad) or f"NOTICED {report.count(Verdict.CAUGHT)}"
-    return f"{said} of {counted(report.applicable, 'applicable fault')}"
+    out = report.count(Verdict.LEFT_OUT)
+    return (
+        f"{said} of {counted(report.applicable, 'applicable fault')}{f', {out} left out of the gate,' if out else ''}"
+    )
 
 
 def score(report: DrillReport) -> str:
@@ -72,6 +75,8 @@ def score(report: DrillReport) -> str:
     caught = report.count(Verdict.CAUGHT)
     share = f" ({100 * caught // report.applicable} %)" if report.applicable else ""
     others = [f"{report.count(Verdict.NOT_APPLICABLE)} not applicable"]
+    if report.count(Verdict.LEFT_OUT):
+        others.append(f"{report.count(Verdict.LEFT_OUT)} left out of the gate")
     others.append(f"{report.count(Verdict.NOT_COVERED)} not yet covered")
     if report.left:
         others.append(f"{report.left} not drilled")
@@ -185,19 +190,25 @@ def _every_fault(report: DrillReport, verbosity: int) -> Iterator[Line]:
 
 
 def _not_put_in(report: DrillReport) -> Iterator[Line]:
-    """By reason what was not applicable; by check what waits for it."""
-    reasons: dict[str, list[str]] = {}
-    waiting: dict[str, list[str]] = {}
-    for one in report.drilled:
-        if one.verdict is Verdict.NOT_APPLICABLE:
-            reasons.setdefault(one.reason, []).append(one.fault)
-        elif one.verdict is Verdict.NOT_COVERED:
-            waiting.setdefault(one.caught_by, []).append(one.fault)
-    if reasons:
-        yield BLANK
-        yield Line("not applicable", style="bold")
+    """By reason what was left out and what was not applicable; by check what waits for it."""
+    titles = {
+        Verdict.LEFT_OUT: ("left out of the gate", "   it would not notice"),
+        Verdict.NOT_APPLICABLE: ("not applicable", ""),
+    }
+    for verdict, title in titles.items():
+        reasons: dict[str, list[str]] = {}
+        for one in report.drilled:
+            if one.verdict is verdict:
+                reasons.setdefault(one.reason, []).append(one.fault)
+        if reasons:
+            yield BLANK
+            yield Line(*title, style="bold")
         for reason, faults in reasons.items():
             yield Line("  ", f"{', '.join(faults)}: {reason}", indent=4)
+    waiting: dict[str, list[str]] = {}
+    for one in report.drilled:
+        if one.verdict is Verdict.NOT_COVERED:
+            waiting.setdefault(one.caught_by, []).append(one.fault)
     if waiting:
         yield BLANK
         yield Line("not yet covered", "   by a check of this release", style="bold")
