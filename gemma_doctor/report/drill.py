@@ -65,9 +65,8 @@ def _outcome(report: DrillReport) -> str:
     ]
     said = ", ".join(bad) or f"NOTICED {report.count(Verdict.CAUGHT)}"
     out = report.count(Verdict.LEFT_OUT)
-    return (
-        f"{said} of {counted(report.applicable, 'applicable fault')}{f', {out} left out of the gate,' if out else ''}"
-    )
+    more = f", {out} left out of the gate," if out else ""
+    return f"{said} of {counted(report.applicable, 'applicable fault')}{more}"
 
 
 def score(report: DrillReport) -> str:
@@ -153,7 +152,7 @@ def _uncaught(report: DrillReport) -> Iterator[Line]:
         facts = (
             ("done", one.title),
             ("expected", f"{one.caught_by} as the only cause"),
-            ("found", ", ".join(one.causes) or "nothing"),
+            ("found", ", ".join(one.causes) or ("" if one.reason else "nothing")),
             ("follow", ", ".join(one.consequences)),
             ("observed", one.observed or (f"nothing by {one.caught_by}" if one.causes else "")),
             ("reason", one.reason),
