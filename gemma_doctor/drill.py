@@ -248,7 +248,8 @@ def _causes(results: Sequence[CheckResult]) -> list[Finding]:
 
 def _models(patient: Patient, generates: bool) -> Iterator[object]:
     for model in patient.models:
-        ids = torch.arange(10, 10 + PROBE, device=model.device)[None]
+        vocabulary = model.get_input_embeddings().num_embeddings
+        ids = torch.arange(10, 10 + PROBE, device=model.device)[None] % vocabulary
         with torch.inference_mode():
             yield model(ids).logits.float().cpu().numpy().tobytes()
         yield model.config.to_json_string()
@@ -258,7 +259,9 @@ def _models(patient: Patient, generates: bool) -> Iterator[object]:
         )
         yield type(model).generate
     if generates:
+        compat.forget_kept_cache(patient.reduced)  # 4.50 to 4.57 keep some, made in inference mode
         output = compat.generate(patient.reduced, ids, torch.ones_like(ids), 2)
+        compat.forget_kept_cache(patient.reduced)
         yield torch.stack(output.logits).float().cpu().numpy().tobytes()
 
 

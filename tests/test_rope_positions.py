@@ -157,5 +157,5 @@ def test_frequencies_that_follow_the_length_are_those_of_the_forward(scaling: An
 
 
 def test_without_turns_nothing_was_looked_at() -> None:
-    assert run_check(rope_positions, facts=model_facts(), trace=trace(LONG)).outcome is Outcome.SKIPPED
+    assert run_check(rope_positions, facts=model_facts(), trace=trace(LONG)).outcome is Outcome.NOT_APPLICABLE
     assert run_check(rope_positions, facts=model_facts(rotary=()), trace=turned()).outcome is Outcome.NOT_APPLICABLE

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gemma_doctor.check import CouldNotLook, NotApplicable, check
+from gemma_doctor.check import CouldNotLook, NotApplicable, check, nothing_there
 from gemma_doctor.evidence import Floats, Forward, ModelFacts, Pass, Trace, Turn
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
 from gemma_doctor.oracle import EPSILON, inverse_frequencies
@@ -67,7 +67,9 @@ def rope_positions(facts: ModelFacts, trace: Trace) -> Iterator[Finding | Examin
                 seen[kind].at(one.name, layer)
     unseen = ", ".join(f"{count:,} turns {reason}" for reason, count in left.items())
     if not looked:
-        raise CouldNotLook(f"not looked at: {unseen}" if unseen else "no layer was seen to be handed cos and sin")
+        if unseen:
+            raise CouldNotLook(f"not looked at: {unseen}")
+        raise nothing_there(trace, "no layer is handed cos and sin")
     for kind, sighting in seen.items():
         title = f"{kind} layers are not turned by their positions"
         do = "hand the layers the cos and sin of this forward's position ids, not a kept or a cut table's"

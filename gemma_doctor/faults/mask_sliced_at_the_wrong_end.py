@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gemma_doctor.faults import fault
-from gemma_doctor.faults._masks import LayerMask, mask_cells_edited, no_sliding_cells
+from gemma_doctor.faults._caches import no_layers_that_drop_keys
+from gemma_doctor.faults._masks import LayerMask, mask_cells_edited, no_cells
 from gemma_doctor.loading import Patient
 
 if TYPE_CHECKING:
     import torch
 
 
-@fault("mask-pattern", why_not=no_sliding_cells)
+@fault("mask-pattern", why_not=lambda patient: no_cells(patient) or no_layers_that_drop_keys(patient))
 def mask_sliced_at_the_wrong_end(patient: Patient) -> Iterator[None]:
     """Give one sliding layer the first columns of a mask over all, where it needs the last, once keys were dropped."""
 

@@ -17,7 +17,9 @@ def _usual(module: Any) -> float:
 
 
 def _others(patient: Patient) -> list[Any]:
-    scales = ((module, compat.score_scale(module)) for module in attention_of(patient))
+    # latent attention has heads of two sizes, and no attribute for one
+    sized = (module for module in attention_of(patient) if hasattr(module, "head_dim"))
+    scales = ((module, compat.score_scale(module)) for module in sized)
     return [module for module, scale in scales if scale is not None and not math.isclose(scale, _usual(module))]
 
 

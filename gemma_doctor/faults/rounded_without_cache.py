@@ -24,7 +24,7 @@ def _why_not(patient: Patient) -> str:
 
 @fault("uncached-parity", why_not=_why_not, routes=("uncached",))
 def rounded_without_cache(patient: Patient) -> Iterator[None]:
-    """Round the last layer's MLP to bfloat16 in forwards without a cache."""
+    """Round the last layer's MLP to bfloat16 in forwards without a cache, but for those of the reference route."""
     shares_keys = _shares_keys(patient)
 
     def round_off(fed: Fed, output: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,8 @@ def prompt_lookup(lab: Lab) -> Iterator[Attempt]:
     """
     for text in lab.texts(more=8):  # long enough to verify and reject several drafts after the first forward
         columns = range(text.prompt + text.new + DRAFTED)
-        among = text.ids[[[(column + shift) % PERIOD for shift in SHIFTS] for column in columns]]
+        places = text.ids.new_tensor([[(column + shift) % PERIOD for shift in SHIFTS] for column in columns])
+        among = text.ids[places % len(text.ids)]
         attempt = lab.generate(
             replace(text, ids=among[: len(text.ids), 0]),
             compared=CHOICES,

@@ -24,5 +24,6 @@ def static_cache(lab: Lab) -> Iterator[Attempt]:
         for name, cache in compat.static_caches(lab.model, len(text.ids)):
             yield lab.feed(text, [text.prompt], f"loop with {name}", cache)
     for text in lab.texts(only=1):
+        before = min(SEVERAL, text.prompt - 1)
         for name, cache in compat.static_caches(lab.model, len(text.ids)):
-            yield lab.feed(text, [text.prompt - SEVERAL, 2 * SEVERAL], f"{name}, several tokens at once", cache)
+            yield lab.feed(text, [text.prompt - before, before + SEVERAL], f"{name}, several tokens at once", cache)
