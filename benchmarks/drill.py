@@ -176,12 +176,13 @@ def _said(one: Drilled) -> str:
 def page(scores: Sequence[Score]) -> str:
     """The score per check and family, every fault, and what is not covered yet, as Markdown."""
     from gemma_doctor.facts import version_of
+    from gemma_doctor.faults import WAITED_FOR
 
     every = [drilled for one in scores for drilled in one.drilled]
     applicable = sum(one.put_in for one in every)
     caught = sum(one.verdict is Verdict.CAUGHT for one in every)
     healthy = sum(not one.twin for one in scores)
-    waiting = {one.fault for one in every if one.verdict is Verdict.NOT_COVERED}
+    waiting = {one.fault for one in every if one.caught_by in WAITED_FOR}
     parts = [
         "# The drill: would the doctor have noticed?",
         f"Made by `{COMMAND}` with transformers {version_of('transformers')} and torch {version_of('torch')}; "
@@ -221,11 +222,12 @@ def _per_check(scores: Sequence[Score]) -> Iterator[tuple[str, ...]]:
 
 
 def _per_fault(every: Sequence[Drilled]) -> Iterator[tuple[str, ...]]:
+    from gemma_doctor.faults import WAITED_FOR
+
     for name in dict.fromkeys(one.fault for one in every):
         own = [one for one in every if one.fault == name]
         put_in = sum(one.put_in for one in own)
-        covered = all(one.verdict is not Verdict.NOT_COVERED for one in own)
-        where = f"{put_in} of {len(own)}" if covered else "not yet covered"
+        where = "not yet covered" if own[0].caught_by in WAITED_FOR else f"{put_in} of {len(own)}"
         yield name, own[0].title.rstrip("."), own[0].caught_by, where
 
 
