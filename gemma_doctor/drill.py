@@ -123,9 +123,9 @@ class HealthyTwin:
         self.patient, self._settings = patient, settings
         self._chosen = {one.id for one in select(built_in(), settings.select, settings.ignore)}
         self._looked_at = looked_at(settings.routes, settings.depth)
-        routes = {route for one in faults for route in one.routes} & self._looked_at
+        self._routes = {route for one in faults for route in one.routes} & self._looked_at
         started = time.perf_counter()
-        results, self.collector = _examined(patient, self._with(sorted(routes)))
+        results, self.collector = _examined(patient, self._with(sorted(self._routes)))
         self.seconds = time.perf_counter() - started
         self.findings = _causes(results)
         not_looked = (Outcome.NOT_APPLICABLE, Outcome.SKIPPED)
@@ -142,8 +142,11 @@ class HealthyTwin:
         """Put one fault in, examine, take it out again.
 
         Raises:
+            ValueError: it shows on routes of which nobody knows what the healthy patient does there.
             KeyboardInterrupt, TimedOut: the examination was stopped; the fault is out again.
         """
+        if set(fault.routes) & self._looked_at - self._routes:
+            raise ValueError(f"{fault.id} is none of the faults that this twin was made for")
         drilled = Drilled(fault=fault.id, title=fault.title, group=fault.group, caught_by=fault.caught_by)
         started = time.perf_counter()
         try:

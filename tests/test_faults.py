@@ -67,7 +67,7 @@ def cases() -> list[object]:
         for number, name in enumerate(COVERED):
             first = combination == FIRST and name not in TAKES_LONG
             at_once = first or name in ALSO_AT_ONCE.get(combination, ())
-            sampled = combination == FIRST or number % ONE_OF == turn % ONE_OF
+            sampled = combination == FIRST or (number % ONE_OF == turn % ONE_OF and name not in TAKES_LONG)
             if at_once or sampled or WHOLE:
                 marks = () if at_once else pytest.mark.slow
                 found.append(pytest.param(combination, name, marks=marks, id=f"{name}-{'-'.join(combination)}"))
