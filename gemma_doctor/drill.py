@@ -38,7 +38,7 @@ def drill(settings: Settings, names: Sequence[str], progress: Progress) -> Drill
     """Drill one subject.
 
     Args:
-        settings: of the run. Routes and depth say which routes the gate looks at; faults of others are n/a.
+        settings: of the run. Routes and depth say which routes the gate looks at; faults of others are left out.
         names: ids of faults; all if there are none.
         progress: called with one line per fault.
 

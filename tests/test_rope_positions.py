@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_config_checks import LONG_AND_SHORT
 
 from gemma_doctor.checks.positions.rope_positions import rope_positions
 from gemma_doctor.checks.positions.rope_theta import rope_theta
@@ -132,14 +133,6 @@ def test_frequencies_that_were_handed_wrongly_are_the_cause() -> None:
     ]
     theta, positions = (only(one) for one in triage(results, chosen_checks(Settings())))
     assert (theta.follows_from, positions.follows_from) == ("", "rope-theta")
-
-
-LONG_AND_SHORT = {
-    "original_max_position_embeddings": 6,
-    "factor": 4.0,
-    "short_factor": [1.0, 1.1, 1.2, 1.3],
-    "long_factor": [2.0, 3.0, 4.0, 5.0],
-}
 
 
 @pytest.mark.parametrize("scaling", [("dynamic", {"factor": 4.0}), ("longrope", LONG_AND_SHORT)])
