@@ -27,7 +27,7 @@ EVIDENCE_TYPES: dict[type, str] = {
     evidence.TokenizerFacts: "tokenizer",
     evidence.Trace: "running model",
     evidence.PaddedBatch: "running model",
-    evidence.Generation: "running model",
+    evidence.Generations: "running model",
     evidence.KernelProfile: "running model",
     evidence.FlashWindow: "model",
     evidence.DeviceMemory: "model",

@@ -109,8 +109,12 @@ def expectation(value: object) -> str | Mapping[str, Any]:
 PARSERS: Mapping[str, Parser] = {
     "subject": text,
     "weights": one_of("auto", "real", "skeleton"),
+    "offline": switch,
+    "revision": text,
     "prompt": text,
     "prompt_file": text,
+    "length": whole(1),
+    "max_length": whole(1),
     "max_new_tokens": whole(1),
     "margin": whole(1),
     "device": device,

@@ -27,7 +27,11 @@ class Settings:
         subject: SUBJECT as given, None for the embedded default.
         subject_source: "argument", "environment", "run file <name>" or "default".
         weights: "auto", "real" or "skeleton".
+        offline: never ask the hub; what its local cache holds is all there is.
+        revision: branch, tag or commit of a hub id, None = main.
         prompt: the user's prompt text (from --prompt, --prompt-file or the run file), None if there is none.
+        length: tokens of the long text (see `capture/long_text.py`), None = three windows.
+        max_length: the length at which the subject's own pipeline cuts its prompts, None = it does not.
         max_new_tokens: cap on the long generation, None = across the window by `margin`.
         margin: tokens to generate after the window edge.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
@@ -45,7 +49,11 @@ class Settings:
     subject: str | None = None
     subject_source: str = "default"
     weights: str = "auto"
+    offline: bool = False
+    revision: str | None = None
     prompt: str | None = None
+    length: int | None = None
+    max_length: int | None = None
     max_new_tokens: int | None = None
     margin: int = 64
     device: str = "auto"

@@ -22,6 +22,7 @@ from gemma_doctor.evidence import (
     ConfigFacts,
     Expectation,
     Forward,
+    Generation,
     KernelCall,
     LayerFacts,
     LayerRotation,
@@ -260,6 +261,22 @@ def _with_number(one: Pass, step: int, layer: int, array: str, place: Any, numbe
     changed = getattr(before, array).copy()
     changed[place] = number
     return with_call(one, step, layer, reading=replace(before, **{array: frozen(changed)}))
+
+
+def generation(tokens: Sequence[int], reference: Sequence[int] | None = None, **changes: Any) -> Generation:
+    """From 3 tokens below a window of 8 on; the reference route would have put the same, unless it is given."""
+    ids = frozen(np.array(tokens))
+    fields: dict[str, Any] = {
+        "window": 8,
+        "prompt_length": 5,
+        "margin": 8,
+        "tokens": ids,
+        "reference": ids if reference is None else frozen(np.array(reference)),
+        "clear": frozen(np.ones(len(ids), dtype=bool)),
+        "crash": None,
+        "pass_name": "long generate",
+    }
+    return Generation(**(fields | changes))
 
 
 def route_case(*deviations: float, floor: float = 1e-4, **changes: Any) -> RouteCase:

@@ -20,7 +20,7 @@ from gemma_doctor.evidence import (
     FOREIGN,
     UNRECOGNISED,
     Crash,
-    Generation,
+    Generations,
     KernelCall,
     PaddedBatch,
     Pass,
@@ -30,7 +30,7 @@ from gemma_doctor.evidence import (
 )
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.oracle import FINDING_FLOORS
-from gemma_doctor.testing import dense_mask, one_pass, run_check, trace, with_call, with_forward
+from gemma_doctor.testing import dense_mask, generation, one_pass, run_check, trace, with_call, with_forward
 
 PADDED = np.array([[True] * 6, [False] * 2 + [True] * 4])
 
@@ -394,26 +394,15 @@ def test_a_tokenizer_set_to_the_right_is_said_even_when_the_batch_is_fine() -> N
 # --- long generate ---------------------------------------------------------------------------------------------------
 
 
-def generation(tokens: Any, reference: Any = None, **changes: Any) -> Generation:
-    ids = frozen(np.array(tokens))
-    fields: dict[str, Any] = {
-        "window": 8,
-        "prompt_length": 5,
-        "margin": 8,
-        "tokens": ids,
-        "reference": ids if reference is None else frozen(np.array(reference)),
-        "clear": frozen(np.ones(len(ids), dtype=bool)),
-        "crash": None,
-        "pass_name": "long generate",
-    }
-    return Generation(**(fields | changes))
+def generated(*arguments: Any, **changes: Any) -> Generations:
+    return Generations((generation(*arguments, **changes),))
 
 
 LOOPING = [9, 8, 7, *([1, 2, 3] * 7)]
 
 
 def test_a_varied_text_passes() -> None:
-    result = run_check(long_generate, trace=HEALTHY, generation=generation(range(24)))
+    result = run_check(long_generate, trace=HEALTHY, generations=generated(range(24)))
     assert result.outcome is Outcome.PASS
     assert result.findings == ()
     assert result.examined is not None
@@ -421,43 +410,43 @@ def test_a_varied_text_passes() -> None:
 
 
 def test_a_loop_that_the_reference_shares_is_a_note() -> None:
-    (finding,) = run_check(long_generate, trace=HEALTHY, generation=generation(LOOPING)).findings
+    (finding,) = run_check(long_generate, trace=HEALTHY, generations=generated(LOOPING)).findings
     assert finding.severity is Severity.NOTE
 
 
 def test_a_loop_that_the_reference_contradicts_is_an_error() -> None:
     other = [*LOOPING[:10], 77, *LOOPING[11:]]
-    (finding,) = run_check(long_generate, trace=HEALTHY, generation=generation(LOOPING, other)).findings
+    (finding,) = run_check(long_generate, trace=HEALTHY, generations=generated(LOOPING, other)).findings
     assert finding.severity is Severity.ERROR
     assert "token 15" in finding.observed
 
 
 @pytest.mark.parametrize("tokens", [[1, 2], [1, 2, 3]])
 def test_a_generation_that_stops_short_proves_nothing(tokens: list[int]) -> None:
-    result = run_check(long_generate, trace=HEALTHY, generation=generation(tokens))
+    result = run_check(long_generate, trace=HEALTHY, generations=generated(tokens))
     assert result.outcome is Outcome.SKIPPED
 
 
 def test_how_far_it_went_past_the_edge_is_said() -> None:
-    result = run_check(long_generate, trace=HEALTHY, generation=generation([1, 2, 3, 4]))
+    result = run_check(long_generate, trace=HEALTHY, generations=generated([1, 2, 3, 4]))
     assert result.outcome is Outcome.PASS
     assert result.examined is not None and result.examined.sentence.endswith("1 of 8 wanted tokens past the edge")
 
 
 def test_without_the_reference_route_a_loop_cannot_be_judged() -> None:
-    result = run_check(long_generate, trace=HEALTHY, generation=generation(LOOPING, no_reference="no memory"))
+    result = run_check(long_generate, trace=HEALTHY, generations=generated(LOOPING, no_reference="no memory"))
     assert (result.outcome, result.reason) == (Outcome.SKIPPED, "no memory")
 
 
 def test_without_a_window_there_is_nothing_to_cross() -> None:
-    result = run_check(long_generate, trace=HEALTHY, generation=generation([1, 2], window=None))
+    result = run_check(long_generate, trace=HEALTHY, generations=generated([1, 2], window=None))
     assert result.outcome is Outcome.PASS
 
 
 def test_a_crash_is_a_finding_with_its_boundary() -> None:
     crash = Crash("IndexError", "index 8 is out of bounds", 4, 9, 1)
     broken = trace(replace(one_pass(), crash=crash, name="long generate"))
-    (finding,) = run_check(long_generate, trace=broken, generation=generation([1], crash=crash)).findings
+    (finding,) = run_check(long_generate, trace=broken, generations=generated([1], crash=crash)).findings
     assert finding.severity is Severity.ERROR
     assert "step 4, total length 9 (W+1), layer 1" in finding.where.boundary
 
@@ -485,28 +474,28 @@ def test_forwards_know_their_place() -> None:
 def test_a_refusal_is_a_note_and_proves_nothing_about_the_generation() -> None:
     crash = Crash("ValueError", "this cache is not supported", 0, 0, None, refused=True)
     turn = trace(replace(one_pass(), crash=crash, name="second turn"))
-    (finding,) = run_check(long_generate, trace=turn, generation=generation(range(24))).findings
+    (finding,) = run_check(long_generate, trace=turn, generations=generated(range(24))).findings
     assert finding.severity is Severity.NOTE
-    refused = run_check(long_generate, trace=turn, generation=generation([], crash=crash))
+    refused = run_check(long_generate, trace=turn, generations=generated([], crash=crash))
     assert refused.outcome is Outcome.SKIPPED
-    short = run_check(long_generate, trace=turn, generation=generation([1]))
+    short = run_check(long_generate, trace=turn, generations=generated([1]))
     assert short.outcome is Outcome.SKIPPED
 
 
 def test_logits_that_are_not_finite_are_an_error_and_no_loop() -> None:
-    result = run_check(long_generate, trace=HEALTHY, generation=generation([0] * 40, not_finite=3))
+    result = run_check(long_generate, trace=HEALTHY, generations=generated([0] * 40, not_finite=3))
     (finding,) = result.findings
     assert finding.title == "the logits are NaN or infinite"
     assert "step 3, token 8" in finding.where.boundary
     assert "all weights are finite" in finding.observed
     named = generation([0] * 40, not_finite=0, bad_weight="layers.7.mlp.down_proj.weight")
-    (finding,) = run_check(long_generate, trace=HEALTHY, generation=named).findings
+    (finding,) = run_check(long_generate, trace=HEALTHY, generations=Generations((named,))).findings
     assert "layers.7.mlp.down_proj.weight" in finding.observed
 
 
 def test_exceptions_of_one_kind_are_one_finding() -> None:
     crashes = [replace(one_pass(), name=f"p{n}", crash=Crash("RuntimeError", f"size {n}", 0, 5, 0)) for n in (1, 2)]
-    (finding,) = run_check(long_generate, trace=trace(*crashes), generation=generation(range(24))).findings
+    (finding,) = run_check(long_generate, trace=trace(*crashes), generations=generated(range(24))).findings
     assert finding.where.passes == ("p1", "p2")
 
 

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
-from gemma_doctor.evidence import Crash, Generation, Ints, Pass, Trace
+from gemma_doctor.evidence import Crash, Generation, Generations, Ints, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
 
 REPEATS = 4  # a loop is a run of tokens that stands at least this often in a row at the end ...
@@ -37,13 +37,14 @@ LOOP_TOKENS = 16  # ... and fills at least this many tokens
 
 
 @check()
-def long_generate(trace: Trace, generation: Generation | None) -> Iterator[Finding | Examined]:
+def long_generate(trace: Trace, generations: Generations | None) -> Iterator[Finding | Examined]:
     """A long generation crosses the window without an exception or a loop of its own."""
     yield from _crashes(trace)
     if not trace.causal:
         raise NotApplicable("bidirectional: it does not generate")
-    if generation is None:
+    if generations is None:
         raise CouldNotLook("the long generation was not run")
+    generation = generations.all[0]
     if generation.not_finite is not None:
         yield _not_finite(generation, generation.not_finite)
     said = _crossing(generation)

@@ -9,16 +9,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from gemma_doctor import compat, evidence, loading
 from gemma_doctor.advisories import concerning
-from gemma_doctor.capture import device, flash, kernels, model_facts
+from gemma_doctor.capture import device, flash, generations, kernels, model_facts
 from gemma_doctor.capture.passes import STEPS, Passes
 from gemma_doctor.capture.routes import NOT_CAUSAL, Routes
 from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.evidence import (
-    Generation,
+    Generations,
     LayerRotation,
     ModelFacts,
     PaddedBatch,
@@ -64,7 +63,7 @@ class Collector:
             TokenizerFacts: lambda: self.tokenizer,
             Trace: lambda: self.trace,
             PaddedBatch: lambda: self.padded_batch,
-            Generation: lambda: self.generation,
+            Generations: lambda: self.generations,
             evidence.KernelProfile: lambda: self.kernel_profile,
             evidence.DeviceMemory: lambda: device.device_memory(patient),
             evidence.FlashWindow: lambda: flash.flash_window(
@@ -253,39 +252,12 @@ class Collector:
         return kernels.kernel_profile(self.patient, self.passes)
 
     @cached_property
-    def generation(self) -> Generation:
+    def generations(self) -> Generations:
         if not self.facts.causal:
             raise NotApplicable(NOT_CAUSAL)
         if self._closed and "long generate" not in self.passes.done:
             raise CouldNotLook(self._closed)
-        crossing = self.passes.crossing
-        prompt = crossing.recorded.prompt_length
-        tokens = crossing.run.tokens[0, prompt:]
-        not_finite = next((i for i, one in enumerate(crossing.run.logits) if not one.isfinite().all()), None)
-        best, clear = tokens, torch.zeros_like(tokens, dtype=torch.bool)
-        if crossing.reference is not None:
-            logits = crossing.reference.logits[:-1].clone()
-            logits[:, compat.end_tokens(self.patient.reduced)] = float("-inf")  # as the generation did
-            best = logits.argmax(dim=1)
-            chosen = logits.gather(1, tokens[:, None])[:, 0]
-            clear = logits.max(dim=1).values - chosen > FLIP_FLOORS * crossing.reference.floor
-        return Generation(
-            window=self.patient.reduced_window,
-            prompt_length=prompt,
-            margin=self._settings.margin,
-            tokens=frozen(tokens.cpu().numpy()),
-            reference=frozen(best.cpu().numpy()),
-            clear=frozen(clear.cpu().numpy()),
-            crash=crossing.run.crash,
-            pass_name=crossing.recorded.name,
-            not_finite=not_finite,
-            bad_weight="" if not_finite is None else self._bad_weight(),
-            no_reference=crossing.why_no_reference,
-        )
-
-    def _bad_weight(self) -> str:
-        parameters = self.patient.reduced.named_parameters()
-        return next((name for name, weight in parameters if not weight.isfinite().all()), "")
+        return generations.generations(self.passes)
 
 
 def _trace(

@@ -33,6 +33,8 @@ Subject = Annotated[
 ]
 Config = Annotated[Word, option("FILE", "Run file: the long options of check as keys, plus subject and overrides.")]
 Weights = Annotated[Word, option("auto|real|skeleton", "auto: the real ones if they are on this machine. [auto]")]
+Offline = Annotated[bool, switch("--offline", "Never ask the hub: its local cache is all there is.")]
+Revision = Annotated[Word, option("REV", "Branch, tag or commit of a hub id. [main]")]
 Prompt = Annotated[Word, option("TEXT", "Prompt to examine.")]
 PromptFile = Annotated[Word, option("FILE", "File with the prompt; - is stdin.")]
 Device = Annotated[Word, option("auto|cpu|cuda|cuda:1|mps", "Where to run. [auto]")]

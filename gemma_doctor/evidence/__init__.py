@@ -1,7 +1,7 @@
 """What was observed: frozen, read-only, made once and shared by all checks. No torch here.
 
 A check names the evidence it needs by parameter type: `Config`, `ModelFacts`, `TokenizerFacts`, `Trace`,
-`PaddedBatch`, `Generation`, `KernelProfile`, `DeviceMemory`. Arrays are numpy copies with the write flag off; where a
+`PaddedBatch`, `Generations`, `KernelProfile`, `DeviceMemory`. Arrays are numpy copies with the write flag off; where a
 torch dtype matters its name is kept beside the array (bfloat16 is stored as float32).
 """
 
@@ -30,6 +30,7 @@ from gemma_doctor.evidence.configuration import (
     RopeClaim,
     theta_in_words,
 )
+from gemma_doctor.evidence.generations import GREEDY, Generation, Generations
 from gemma_doctor.evidence.model import (
     DeviceMemory,
     LayerFacts,
@@ -45,7 +46,6 @@ from gemma_doctor.evidence.running import (
     CacheLayer,
     Crash,
     Forward,
-    Generation,
     LayerRotation,
     PaddedBatch,
     Pass,
@@ -58,6 +58,7 @@ __all__ = [
     "EMPTY_SLOT",
     "FOREIGN",
     "FULL",
+    "GREEDY",
     "LOGITS",
     "SCORE",
     "SLIDING",
@@ -79,6 +80,7 @@ __all__ = [
     "Floats32",
     "Forward",
     "Generation",
+    "Generations",
     "Ints",
     "KernelCall",
     "KernelProfile",

@@ -297,35 +297,3 @@ class PaddedBatch:
     deviation: Floats
     flips: Bools
     floor: float
-
-
-@dataclass(frozen=True)
-class Generation:
-    """One long greedy generation.
-
-    Attributes:
-        window: W in force, None if the model has none.
-        prompt_length: tokens of the prompt.
-        margin: new tokens wanted after the edge.
-        tokens: generated ids, shape (generated,).
-        reference: the reference route's top token at the same positions (teacher-forced), shape (generated,).
-        clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,).
-        crash: exception, if one ended it.
-        pass_name: its pass in `Trace`.
-        not_finite: first step whose logits held NaN or infinity, None if none did.
-        bad_weight: name of the first parameter that holds NaN or infinity, "" if none does; looked for only when logits
-            are not finite.
-        no_reference: why the reference route could not be run, "" if it was.
-    """
-
-    window: int | None
-    prompt_length: int
-    margin: int
-    tokens: Ints
-    reference: Ints
-    clear: Bools
-    crash: Crash | None
-    pass_name: str
-    not_finite: int | None = None
-    bad_weight: str = ""
-    no_reference: str = ""
