@@ -52,7 +52,7 @@ def measure(mode: str, length: int) -> None:
     """In a process of its own: prints seconds and megabytes."""
     settings = Settings()
     patient = admit(resolve(settings), settings, lambda line: None)
-    ids = Tokens(patient, None, 0).exact(length)[None]
+    ids = Tokens(patient, (), 0).exact(length)[None]
     run("bare", patient, ids[:, :64])
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
     before, started = peak_mb(), time.perf_counter()

@@ -42,7 +42,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings()
     patient = admit(resolve(settings), settings, print)
-    ids = Tokens(patient, None, 0).exact(arguments.prompt)[None]
+    ids = Tokens(patient, (), 0).exact(arguments.prompt)[None]
     bare = recorded = float("inf")
     timed(patient.model, ids, arguments.tokens, None)
     for _ in range(arguments.pairs):

@@ -1,4 +1,4 @@
-"""What a subject is expected to be: `expect:` of the run file, and the preset of the same shape.
+"""What a subject is expected to be: `expect:` of the run file, and the preset that it comes from.
 
 Only what the checks compare can be expected: the window, the kinds of the layers, the rotary parameters, and the
 epsilon of the norms, each in any spelling that `published` reads. Single keys that say anything else are refused. A
@@ -8,6 +8,7 @@ preset may be named whole: the checks compare the same things of it, and no othe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gemma_doctor import presets
@@ -16,6 +17,9 @@ from gemma_doctor.evidence import Claim, ConfigFacts, Expectation
 from gemma_doctor.oracle import usable_epsilon, usable_theta
 from gemma_doctor.published import EPS_KEYS, PATTERN_KEYS, ROPE_KEYS, WINDOW_KEYS, WINDOW_SWITCH, read, text_part
 
+# Under which keys a configuration says what it was made from.
+NAME_KEYS = ("_name_or_path", "base_model_name_or_path", "base_model")
+CACHED = "models--"  # how a repository's folder begins in the hub's local cache
 EXPECTABLE = (*WINDOW_KEYS, WINDOW_SWITCH, *PATTERN_KEYS, *ROPE_KEYS, *EPS_KEYS)
 
 
@@ -28,15 +32,15 @@ def lay_over(mapping: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, A
 
 
 def expectations(
-    published: ConfigFacts, preset: str, unchanged: bool, expect: str | Mapping[str, Any] | None
+    published: ConfigFacts, base: ConfigFacts | None, unchanged: bool, expect: str | Mapping[str, Any] | None
 ) -> tuple[Expectation, ...]:
     """Everything to hold a subject against, the binding one first.
 
-    Whoever demands a preset has said what the subject should be; the preset of its shape would only repeat it.
+    Whoever demands a preset has said what the subject should be; the preset that it comes from would only repeat it.
 
     Args:
         published: the subject's own spelling.
-        preset: the preset that the subject is, or that has its name; else "".
+        base: the preset to hold it against, None if there is none (see `Origin`).
         unchanged: the subject is that preset to the letter; it is not held against itself.
         expect: as in the run file.
 
@@ -45,9 +49,8 @@ def expectations(
     """
     found = [Expectation(_demanded(published, expect), binding=True)] if expect else []
     names_a_preset = isinstance(expect, str) or (expect is not None and "preset" in expect)
-    alike = None if unchanged or names_a_preset else _same_shape(published, preset)
-    if alike is not None:
-        found.append(Expectation(alike, binding=False))
+    if base is not None and not unchanged and not names_a_preset:
+        found.append(Expectation(base, binding=False))
     return tuple(found)
 
 
@@ -110,31 +113,71 @@ def _unusable(facts: ConfigFacts) -> Claim | None:
     return Claim(wrong[0].key, wrong[0].parameters.get("rope_theta", wrong[0].theta)) if wrong else None
 
 
-def _same_shape(published: ConfigFacts, preset: str) -> ConfigFacts | None:
-    """The preset of this family and shape. Of several, the subject's own, else the one it differs least from.
+@dataclass(frozen=True)
+class Origin:
+    """The preset that a subject is, or comes from.
+
+    Attributes:
+        base: the nearest preset of its family and shape, whatever its positions; None if there is none.
+        comparable: `base` where the subject should agree with it: it names that preset, or its positions agree too.
+            Positions tell generations of one shape apart: Llama 3 and 3.1 share all sizes, not the rope.
+    """
+
+    base: ConfigFacts | None
+    comparable: ConfigFacts | None
+
+
+def origin(published: ConfigFacts, preset: str, mapping: Mapping[str, Any]) -> Origin:
+    """Which preset a subject comes from: its own, else the one that it names, else the one it differs least from.
 
     Of those that are equally near the one with the shortest name, which is the model that the others were tuned from.
+
+    Args:
+        published: the subject's own spelling.
+        preset: the preset that the subject is, or that has its name; else "".
+        mapping: the whole published configuration. A name in it is believed only where the shapes agree.
     """
     alike = [facts for facts in map(_facts, presets.names()) if _fits(published, facts)]
-    own = next((facts for facts in alike if facts.origin == f"preset {preset}"), None)
-    return own or min(alike, key=lambda facts: (_differences(published, facts), len(facts.origin)), default=None)
+    for name in (preset, _named(mapping)):
+        own = next((facts for facts in alike if facts.origin == f"preset {name}"), None)
+        if own is not None:
+            return Origin(own, own)
+    near = sorted(alike, key=lambda facts: (_differences(published, facts), len(facts.origin)))
+    agreeing = next((facts for facts in near if _agree(published.max_positions, facts.max_positions)), None)
+    return Origin(agreeing or next(iter(near), None), agreeing)
 
 
 def _facts(name: str) -> ConfigFacts:
     return read(presets.load(name), f"preset {name}")
 
 
-def _fits(one: ConfigFacts, other: ConfigFacts) -> bool:
-    """Same family and size. Sparse files leave out what their class defaults say, so heads and positions may be absent.
+def _named(mapping: Mapping[str, Any]) -> str:
+    """The preset that a configuration says it was made from: by hub id, by its name, or by a folder of that name."""
+    text, _ = text_part(mapping)
+    for written in (part.get(key) for part in (mapping, text) for key in NAME_KEYS):
+        if isinstance(written, str):
+            parts = written.replace("\\", "/").strip("/").split("/")
+            cached = [part.removeprefix(CACHED).replace("--", "/") for part in parts if part.startswith(CACHED)]
+            repository = next(iter(cached), written)
+            by_name = {name.casefold(): name for name in presets.names()}
+            by_name |= {presets.hub_id(name).split("/")[-1].casefold(): name for name in presets.names()}
+            known = presets.for_hub_id(repository) or by_name.get(parts[-1].casefold())
+            if known:
+                return known
+    return ""
 
-    Positions count, since they tell generations of one shape apart (Llama 3 and 3.1 share all sizes, not the rope).
-    """
+
+def _fits(one: ConfigFacts, other: ConfigFacts) -> bool:
+    """Same family and size. Sparse files leave out what their class defaults say, so heads may be absent."""
     if (one.family, one.hidden_size, one.layers) != (other.family, other.hidden_size, other.layers):
         return False
     if one.hidden_size is None or one.layers is None:
         return False
-    pairs = ((one.heads, other.heads), (one.max_positions, other.max_positions))
-    return all(a == b or a is None or b is None for a, b in pairs)
+    return _agree(one.heads, other.heads) and _agree(one.kv_heads, other.kv_heads)
+
+
+def _agree(one: int | None, other: int | None) -> bool:
+    return one == other or one is None or other is None
 
 
 def _differences(one: ConfigFacts, other: ConfigFacts) -> int:

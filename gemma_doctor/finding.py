@@ -153,6 +153,28 @@ class Cells:
     observed: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Curve:
+    """Numbers over a length, one line for each way of getting them. Figures are drawn from it.
+
+    Attributes:
+        caption: one line.
+        across, up: what the axes say, with units.
+        at: ascending, above 0; the axis is logarithmic.
+        lines: by name, each as long as `at`.
+        marks: by name: lengths that a vertical line stands at.
+        chance: what guessing would give; None if nothing does.
+    """
+
+    caption: str
+    across: str
+    up: str
+    at: tuple[int, ...]
+    lines: Mapping[str, tuple[float, ...]]
+    marks: Mapping[str, int] = field(default_factory=dict)
+    chance: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One fault of the subject. There is none without `observed` and `expected`.
@@ -237,11 +259,13 @@ class Examined:
         count: number of things compared.
         sentence: one line for the healthy report, e.g. "97 steps x 15 layers, +1 each".
         route: that was held against the reference route, "" for checks of anything else.
+        curve: what was measured, where one line cannot say it; --figures draws it.
     """
 
     count: int
     sentence: str
     route: str = ""
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,12 +76,13 @@ class _Heatmap:
         self.patient, self.facts, self.settings, self.view, self.progress = patient, facts, settings, view, progress
         self.kinds = [layer.kind for layer in facts.layers]
         self.layers = layers(view.layers, self.kinds)
-        self.tokens = Tokens(patient, settings.prompt, settings.seed)
+        self.tokens = Tokens(patient, settings.prompts[:1], settings.seed)
         self.limit = facts.loaded.max_positions
         self.prompt = len(self.tokens.user) if self.tokens.user is not None else 0
         self.rows = positions(view.pos, self.prompt or self._usual_length(), self.limit)
         self.text = self._text()
-        self.notes: list[str] = []
+        several = len(settings.prompts) > 1
+        self.notes = [f"of {len(settings.prompts)} prompts the first is shown"] if several else []
         for layer in self.layers:
             heads(view.heads, facts.layers[layer].query_heads)  # refuses what is not there before anything runs
 
@@ -153,7 +154,7 @@ class _Heatmap:
 
     def _token_texts(self) -> tuple[str, ...]:
         ids, tokenizer = self.text.ids[0].tolist(), self.patient.tokenizer
-        if tokenizer is None:
+        if tokenizer is None or not self.patient.encodes:
             return ("",) * len(ids)
         return tuple(tokenizer.batch_decode([[one] for one in ids]))
 

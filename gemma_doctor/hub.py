@@ -3,52 +3,103 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 
+from gemma_doctor.disk import in_words, require_space
 from gemma_doctor.errors import DoctorError, one_line
 from gemma_doctor.settings import Progress
 
-PROBE_SECONDS = 3.0
+# All that a hub that cannot be reached may cost, name service included.
+PROBE_SECONDS = 2.5
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 WEIGHT_FILES = ("*.safetensors",)
 SKELETON_WILL_DO = "--weights skeleton examines its configuration"
-REFUSALS = {
-    401: "{0} is gated or does not exist",  # the hub does not tell strangers which
-    403: "{0} is gated",
-    404: "{0} has no config.json on the hub",
-}
+# As the hub's own client has it.
+ID = re.compile(r"\w([\w.-]*\w)?/\w([\w.-]*\w)?")
+LONGEST_ID = 96
+REVISION = re.compile(r"\w[\w./-]{0,199}")
+CHECK_NETWORK = "check the id and the network, or name a folder or a preset (gemma-doctor presets)"
 
 
-def cached(repository: str) -> Path | None:
-    """The snapshot folder of a repository's branch `main` in the local hub cache, None if it holds no config.json."""
+@dataclass(frozen=True)
+class Repository:
+    """A model repository at one revision.
+
+    Attributes:
+        id: owner/name.
+        revision: branch, tag or commit.
+        offline: the user wants the local cache alone to be looked at.
+    """
+
+    id: str
+    revision: str = "main"
+    offline: bool = False
+
+    def __str__(self) -> str:
+        return self.id if self.revision == "main" else f"{self.id} at {self.revision}"
+
+    @property
+    def page(self) -> str:
+        """Where a person reads about it."""
+        return f"{_endpoint()}/{self.id}"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a repository cannot be had, and what to do about it, one line each."""
+
+    why: str
+    do: str
+
+
+def repository(name: str, revision: str | None, offline: bool) -> Repository:
+    """The repository of a hub id.
+
+    Raises:
+        DoctorError: the hub has no such ids, or no such names of revisions.
+    """
+    if not ID.fullmatch(name) or "--" in name or ".." in name or len(name) > LONGEST_ID:
+        raise DoctorError(f"{name[:LONGEST_ID]!r} is no hub id", "hub ids are written owner/name")
+    if revision is not None and (not REVISION.fullmatch(revision) or ".." in revision):
+        raise DoctorError(f"--revision {revision!r}"[:200] + ": no revision", "name a branch, a tag or a commit")
+    return Repository(name, revision or "main", offline)
+
+
+def cached(wanted: Repository, file: str = "config.json") -> Path | None:
+    """The snapshot folder of a repository in the local hub cache, None if it does not hold `file`."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repository, "config.json")
+    found = try_to_load_from_cache(wanted.id, file, revision=wanted.revision)
     return Path(found).parent if isinstance(found, str) else None
 
 
-def unreachable_because(repository: str) -> str:
-    """Ask the hub once for a repository's config.json. Empty if it may be had, else why not, in words.
+def refusal(wanted: Repository) -> Refusal | None:
+    """Ask the hub once for a repository's config.json. None if it may be had.
 
     The library's own loaders retry for half a minute where there is no network. A name server that does not answer is
     not bound by a socket's time-out, so the question is asked in a thread that is left behind.
     """
     from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE:
-        return "the hub is switched off (HF_HUB_OFFLINE)"
-    answer = [f"the hub did not answer within {PROBE_SECONDS:.0f} s"]
-    asking = threading.Thread(target=lambda: answer.append(_ask(repository)), daemon=True)
+    if wanted.offline or constants.HF_HUB_OFFLINE:
+        said = "--offline" if wanted.offline else "HF_HUB_OFFLINE"
+        return Refusal(f"the hub is switched off ({said})", f"leave {said} out, or run hf download {wanted.id} before")
+    answer: list[Refusal | None] = [Refusal(f"the hub did not answer within {PROBE_SECONDS:g} s", CHECK_NETWORK)]
+    asking = threading.Thread(target=lambda: answer.append(_ask(wanted)), daemon=True)
     asking.start()
-    asking.join(PROBE_SECONDS + 0.5)
+    asking.join(PROBE_SECONDS)
     return answer[-1]
 
 
-def fetch_config(repository: str) -> Path:
+def fetch_config(wanted: Repository) -> Path:
     """Bring config.json into the local hub cache. Returns the snapshot folder.
 
     Raises:
@@ -56,38 +107,45 @@ def fetch_config(repository: str) -> Path:
     """
     from huggingface_hub import hf_hub_download
 
-    with _download(repository):
-        return Path(hf_hub_download(repository, "config.json", endpoint=_endpoint())).parent
+    with _download(wanted):
+        file = hf_hub_download(wanted.id, "config.json", revision=wanted.revision, endpoint=_endpoint())
+        return Path(file).parent
 
 
-def fetch_weights(repository: str, progress: Progress) -> Path:
+def fetch_weights(wanted: Repository, progress: Progress) -> Path:
     """Bring safetensors weights and the tokenizer into the local hub cache, after saying how much that is.
 
     Raises:
-        DoctorError: there are no safetensors files, the hub refuses, or the connection breaks.
+        DoctorError: there are no safetensors files, they do not fit on the disk, the hub refuses, or the connection
+            breaks.
     """
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import HfApi, constants, snapshot_download
 
-    problem = unreachable_because(repository)
-    if problem:
-        raise DoctorError(f"{repository}: its weights are not on this machine, and {problem}", SKELETON_WILL_DO)
-
-    with _download(repository):
-        files = HfApi(endpoint=_endpoint()).model_info(repository, files_metadata=True).siblings or []
-        size = sum(one.size or 0 for one in files if one.rfilename.endswith(".safetensors"))
-        if not size:
+    refused = refusal(wanted)
+    if refused is not None:
+        raise DoctorError(
+            f"{wanted}: its weights are not on this machine, and {refused.why}", f"{refused.do}; {SKELETON_WILL_DO}"
+        )
+    with _download(wanted):
+        info = HfApi(endpoint=_endpoint()).model_info(wanted.id, revision=wanted.revision, files_metadata=True)
+        sizes = {one.rfilename: one.size or 0 for one in info.siblings or [] if one.rfilename.endswith(".safetensors")}
+        if not sum(sizes.values()):
             raise DoctorError(
-                f"{repository}: publishes no safetensors weights, and pickled ones are never read",
-                SKELETON_WILL_DO,
+                f"{wanted}: publishes no safetensors weights, and pickled ones are never read", SKELETON_WILL_DO
             )
-        progress(f"downloading {size / 1e9:.1f} GB of weights from {repository}")
+        missing = sum(size for name, size in sizes.items() if cached(wanted, name) is None)
+        place = Path(constants.HF_HUB_CACHE)
+        require_space(place, missing, f"the weights of {wanted}", "HF_HUB_CACHE")
+        progress(f"downloading {in_words(missing)} of weights of {wanted} into {place}")
         patterns = [*SMALL_FILES, *WEIGHT_FILES]
-        return Path(snapshot_download(repository, allow_patterns=patterns, endpoint=_endpoint()))
+        return Path(
+            snapshot_download(wanted.id, revision=wanted.revision, allow_patterns=patterns, endpoint=_endpoint())
+        )
 
 
-def _download(repository: str) -> AbstractContextManager[None]:
+def _download(wanted: Repository) -> AbstractContextManager[None]:
     """The hub's client passes on whatever its HTTP library raises."""
-    return one_line(f"{repository}: the download failed", "try again later")
+    return one_line(f"{wanted}: the download failed", "try again later")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -97,12 +155,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _ask(repository: str) -> str:
+def _ask(wanted: Repository) -> Refusal | None:
     from huggingface_hub import get_token
 
     token = get_token()
+    revision = urllib.parse.quote(wanted.revision, safe="")
     request = urllib.request.Request(
-        f"{_endpoint()}/{repository}/resolve/main/config.json",
+        f"{_endpoint()}/{wanted.id}/resolve/{revision}/config.json",
         method="HEAD",
         headers={"Authorization": f"Bearer {token}"} if token else {},
     )
@@ -110,12 +169,36 @@ def _ask(repository: str) -> str:
         urllib.request.build_opener(_NoRedirect).open(request, timeout=PROBE_SECONDS).close()
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code < 400:
-            return ""
-        return REFUSALS.get(error.code, "the hub answers with status {code}").format(repository, code=error.code)
+        return None if error.code < 400 else _meaning(wanted, error.code, error.headers, bool(token))
     except (OSError, ValueError) as error:
-        return f"the hub cannot be reached ({getattr(error, 'reason', error)})"
-    return ""
+        reason = " ".join(str(getattr(error, "reason", error)).split())
+        return Refusal(f"the hub cannot be reached ({reason})", CHECK_NETWORK)
+    return None
+
+
+def _meaning(wanted: Repository, status: int, headers: Message, has_token: bool) -> Refusal:
+    """The hub says in a header what its status alone leaves open; mirrors may say nothing."""
+    named = headers.get("X-Error-Code", "")
+    accept = f"accept its terms on {wanted.page}"
+    log_in = f"hf auth login, and {accept}"
+    if status == 401 and "Invalid credentials" in headers.get("X-Error-Message", ""):
+        return Refusal("the hub does not accept your token", "hf auth login with a new one")
+    if named == "GatedRepo" or status == 403:
+        return Refusal(f"{wanted.id} is gated", accept if has_token else log_in)
+    if status == 401:  # the hub does not tell strangers which
+        return Refusal(f"{wanted.id} is gated or does not exist", f"check the id; {log_in}")
+    if named == "RevisionNotFound":
+        return Refusal(
+            f"{wanted.id} has no revision {wanted.revision}", f"its branches and tags are on {wanted.page}/tree/main"
+        )
+    if named == "RepoNotFound":
+        return Refusal(f"{wanted.id} does not exist, or is private", f"check the id; {log_in}")
+    if status == 404:
+        return Refusal(
+            f"{wanted} has no config.json on the hub",
+            f"an adapter or a GGUF file: hf download {wanted.id}, then name the folder or the file that it brought",
+        )
+    return Refusal(f"the hub answers with status {status}", "try again later, or name a folder or a preset")
 
 
 def _endpoint() -> str:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gemma_doctor import compat, demo, hub, skeleton
-from gemma_doctor.errors import DoctorError, in_one_line, one_line
+from gemma_doctor import compat, skeleton
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.gguf_file import GgufFile
 from gemma_doctor.published import text_part
 from gemma_doctor.settings import Progress, Settings
-from gemma_doctor.subject import Subject, has_safetensors, partly_recurrent, skeleton_remark
+from gemma_doctor.sources import read_config
+from gemma_doctor.subject import Subject, partly_recurrent
+from gemma_doctor.weights import folder_of, real_model, refusals, tokenizer_folder, tokenizer_in
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
 # What a skeleton is cut by; class defaults count.
 NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-NO_WEIGHTS_NEEDED = "--weights skeleton examines the configuration without them"
+
+
+@dataclass(frozen=True)
+class FromGguf:
+    """What the library made of a GGUF file.
+
+    Attributes:
+        file: what that says.
+        config: the text decoder's configuration, as loaded.
+        tokenizer: as loaded, None if there is none.
+    """
+
+    file: GgufFile
+    config: Mapping[str, Any]
+    tokenizer: Any | None
 
 
 @dataclass
@@ -31,11 +46,12 @@ class Patient:
         subject: what it was made from.
         model: a causal language model in eval mode at the true window W.
         reduced: skeletons only: the same weights at the reduced window W', on which most passes run; else `model`.
-        tokenizer: None for a bare config.
+        tokenizer: what lies beside the configuration, beside a skeleton's as well; None for a bare config.
         window, reduced_window: W and W', None if the model has no window.
         padding_side: how batches are padded: the tokenizer's setting, or "left" without one.
         cut: skeletons only: what was cut, in words.
         dtype, device, backend: as they really are.
+        gguf: the weights come from a GGUF file.
     """
 
     subject: Subject
@@ -49,6 +65,7 @@ class Patient:
     dtype: str
     device: str
     backend: str
+    gguf: FromGguf | None = None
 
     @contextmanager
     def threads(self) -> Iterator[None]:
@@ -66,9 +83,14 @@ class Patient:
             torch.set_num_threads(before)
 
     @property
+    def encodes(self) -> bool:
+        """The tokenizer's ids are rows of the model's embedding; a skeleton's vocabulary is cut."""
+        return self.tokenizer is not None and self.subject.weights == "real"
+
+    @property
     def pad_token_id(self) -> int:
-        """What batches are padded with."""
-        return (self.tokenizer.pad_token_id if self.tokenizer is not None else None) or 0
+        """What batches are padded with, an id that the model has."""
+        return (self.tokenizer.pad_token_id if self.tokenizer is not None and self.encodes else None) or 0
 
     @property
     def models(self) -> tuple[Any, ...]:
@@ -97,10 +119,10 @@ def admit(
     device = _device(settings.device)
     _require_backend(settings.attn_implementation, device)
     _require_decoder(subject)
-    subject, folder = _folder(subject, settings, progress)
+    subject, folder = folder_of(subject, settings, progress)
     model, reduced, cut = _models(subject, folder, settings, device, reduced_window)
     _require_attention(model)
-    tokenizer, remark = _tokenizer(folder)
+    tokenizer, remark = tokenizer_in(tokenizer_folder(subject, folder))
     remarks = remark, _ignored(subject, settings), _other_ways(model)
     parameter = next(model.parameters())
     return Patient(
@@ -115,7 +137,16 @@ def admit(
         dtype=dtype_name(parameter.dtype),
         device=str(parameter.device),
         backend=compat.attention_backend(model),
+        gguf=_from_gguf(subject, folder, tokenizer),
     )
+
+
+def _from_gguf(subject: Subject, folder: Path | None, tokenizer: Any | None) -> FromGguf | None:
+    """The loaded side is what the library wrote into the folder: a run may lay other keys over it."""
+    if subject.gguf is None or subject.weights != "real" or folder is None:
+        return None
+    config = compat.whole_config(read_config(folder / "config.json")).get_text_config()
+    return FromGguf(subject.gguf, config.to_dict(), tokenizer)
 
 
 def stand_in(patient: Patient, settings: Settings) -> Patient | None:
@@ -140,6 +171,7 @@ def stand_in(patient: Patient, settings: Settings) -> Patient | None:
         reduced_window=compat.window(compat.text_config(reduced)),
         cut=cut,
         dtype="float32",
+        gguf=None,
     )
 
 
@@ -166,13 +198,14 @@ def _models(
 ) -> tuple[Any, Any, str]:
     """The model, its twin at the reduced window, and what was cut; on the device."""
     if subject.weights == "real" and folder is not None:
-        model = reduced = _real_model(subject, folder, settings)
+        model = reduced = real_model(subject, folder, settings, device)
         cut = ""
     else:
         model, reduced, cut = skeleton.build(subject, settings, reduced_window)
-    with _refusals(subject, f"cannot be moved to {device}", "--device cpu"):
-        model.to(device)
-        reduced.to(device)
+    with refusals(subject, f"cannot be moved to {device}", "--device cpu"):
+        for one in (model, reduced):
+            if not compat.is_placed(one):
+                one.to(device)
     return model, reduced, cut
 
 
@@ -238,7 +271,8 @@ def _require_decoder(subject: Subject) -> None:
         raise _no_decoder(f"its configuration does not name {unnamed[0]}")
     if getattr(config, "is_encoder_decoder", False):
         raise _no_decoder(f"{whole!r} is an encoder-decoder")
-    if partly_recurrent({key: getattr(config, key, None) for key in ("layer_types", "layers_block_type")}):
+    has_mamba = any(key.startswith("mamba_") for key in config.to_dict())  # some call their layers attention (5.3)
+    if has_mamba or partly_recurrent({key: getattr(config, key, None) for key in ("layer_types", "layers_block_type")}):
         raise _no_decoder(f"{whole!r} is partly recurrent")
     if subject.weights == "skeleton" and not skeleton.can_build(config):
         raise _no_decoder(f"transformers has no language model for the text part of {whole!r} alone")
@@ -259,91 +293,3 @@ def _require_attention(model: Any) -> None:
 
 def _no_decoder(why: str) -> DoctorError:
     return DoctorError(f"not a decoder that this tool examines: {why}", "gemma-doctor presets lists models that are")
-
-
-def _folder(subject: Subject, settings: Settings, progress: Progress) -> tuple[Subject, Path | None]:
-    """Where weights and tokenizer lie, after making or downloading what is missing.
-
-    The demo falls back to its skeleton where a release cannot read the packaged file, unless real weights are demanded.
-    """
-    if subject.demo:
-        try:
-            return subject, demo.folder(progress)
-        except DoctorError as error:
-            if settings.weights == "real":
-                raise
-            remark = skeleton_remark(error.message, error.hint)
-            return replace(subject, weights="skeleton", demo=False, remarks=(*subject.remarks, remark)), None
-    if subject.weights == "real" and subject.folder is not None and not has_safetensors(subject.folder):
-        return subject, hub.fetch_weights(subject.name, progress)
-    return subject, subject.folder
-
-
-def _real_model(subject: Subject, folder: Path, settings: Settings) -> Any:
-    import torch
-
-    _require_shards(subject, folder)
-    dtype = torch.float32 if settings.dtype == "auto" else getattr(torch, settings.dtype)
-    arguments = compat.dtype_argument(dtype)
-    if settings.attn_implementation:
-        arguments["attn_implementation"] = settings.attn_implementation
-    loader = compat.loader_for(subject.published)
-    with _refusals(subject, "the model cannot be loaded", NO_WEIGHTS_NEEDED):
-        if subject.demo or subject.overridden:  # the configuration is not the one that lies beside the weights
-            arguments["config"] = compat.whole_config(subject.published)
-        model, info = loader.from_pretrained(
-            folder,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
-            **arguments,
-        )
-    missing = sorted(info["missing_keys"])
-    if missing:  # the library fills them with random numbers and goes on
-        raise DoctorError(
-            f"{subject.name}: the weights lack {len(missing)} tensors of the model, {missing[0]} among them",
-            NO_WEIGHTS_NEEDED,
-        )
-    return model.eval().requires_grad_(False)
-
-
-def _require_shards(subject: Subject, folder: Path) -> None:
-    index = folder / "model.safetensors.index.json"
-    if (folder / "model.safetensors").is_file():
-        return
-    try:
-        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DoctorError(f"{index}: not an index of weights: {in_one_line(error)}", NO_WEIGHTS_NEEDED) from None
-    missing = sorted(shard for shard in shards if not (folder / shard).is_file())
-    if missing:
-        raise DoctorError(
-            f"{subject.name}: {len(missing)} of {len(shards)} weight files are missing, {missing[0]} among them",
-            f"download them again; {NO_WEIGHTS_NEEDED}",
-        )
-
-
-def _tokenizer(folder: Path | None) -> tuple[Any | None, str]:
-    """The tokenizer in a folder, None if there is none, and a remark if there is one that cannot be loaded."""
-    if folder is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return None, ""
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True), ""
-    except Exception as error:  # a sick tokenizer does not stop the examination of the model
-        return None, f"the tokenizer cannot be loaded: {in_one_line(error)}"
-
-
-@contextmanager
-def _refusals(subject: Subject, what: str, hint: str) -> Iterator[None]:
-    """Whatever the library raises becomes one line; a lack of memory has a hint of its own."""
-    import torch
-
-    what = f"{subject.name}: {what}"
-    with one_line(what, hint):
-        try:
-            yield
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            raise DoctorError(f"{what}: out of memory", "--dtype bfloat16 takes half as much") from error

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import ast
+import hashlib
+import platform
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = "docstrings of Python's standard library"
+SHORTEST = 200  # characters: shorter ones repeat each other's phrases
+# Folders with nobody's prose in them, or with somebody else's.
+LEFT_OUT = frozenset(("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"))
+
+
+def sources() -> Iterator[Path]:
+    """The library's files: single-file modules first, then packages with all that is in them, each alphabetically."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    yield from sorted(folder.glob("*.py"), key=lambda one: one.name)
+    packages = (one.relative_to(folder) for one in folder.glob("*/**/*.py"))
+    for path in sorted((one for one in packages if LEFT_OUT.isdisjoint(one.parts)), key=lambda one: one.parts):
+        yield folder / path
 
 
 def docstrings() -> Iterator[str]:
-    """Docstrings of at least 200 characters, module by module in alphabetical order.
-
-    Only what needs no import is read: the source files of single-file modules.
+    """Every docstring of at least SHORTEST characters once, in a fixed order. Only sources are read: nothing is
+    imported.
     """
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(folder.glob("*.py"), key=lambda one: one.name):
+    seen: set[str] = set()
+    for path in sources():
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, UnicodeDecodeError):
+        except (OSError, SyntaxError, ValueError):  # a UnicodeDecodeError is a ValueError
             continue
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 text = ast.get_docstring(node) or ""
-                if len(text) >= 200:
+                if len(text) >= SHORTEST and text not in seen:
+                    seen.add(text)
                     yield text
 
 
@@ -38,3 +52,12 @@ def english(characters: int) -> str:
         if size >= characters:
             break
     return "\n\n".join(parts)
+
+
+def source_of(text: str) -> str:
+    """Where a text of `english` comes from, and which it is: another Python has other docstrings.
+
+    "docstrings of Python's standard library (3.11.7, sha256 0f1e2d3c4b5a)".
+    """
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return f"{SOURCE} ({platform.python_version()}, sha256 {digest})"

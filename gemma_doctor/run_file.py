@@ -50,15 +50,24 @@ def _text(path: Path) -> str:
         raise DoctorError(f"{path}: cannot be read ({error.strerror})", "name an existing run file") from None
 
 
-def _parse_yaml(path: Path) -> Any:
+def parse_yaml(text: str, where: str, hint: str) -> Any:
+    """Plain values of a YAML text.
+
+    Args:
+        where: the file's name, for the error.
+        hint: what to do about that.
+
+    Raises:
+        DoctorError: it is no YAML, or asks for objects.
+    """
     try:
         # A subclass of SafeLoader: plain values only.
-        return yaml.load(_text(path), Loader=_Loader)
+        return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or str(error).split("\n", 1)[0]
-        raise DoctorError(f"{path}:{line} not valid YAML ({problem})", "correct the run file") from None
+        raise DoctorError(f"{where}:{line} not valid YAML ({problem})", hint) from None
 
 
 def _table(path: Path) -> Any:
@@ -76,9 +85,10 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         DoctorError: no such file, not YAML or TOML, no mapping of texts to values.
     """
-    content = _table(path) if path.suffix == ".toml" else _parse_yaml(path)
+    is_toml = path.suffix == ".toml"
+    content = _table(path) if is_toml else parse_yaml(_text(path), str(path), "correct the run file")
     if content is None:
-        if path.suffix == ".toml":
+        if is_toml:
             raise DoctorError(f"{path}: has no table [tool.{TABLE}]", "add one, or name another run file")
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):

@@ -91,6 +91,14 @@ def names(value: object) -> tuple[str, ...]:
     return found
 
 
+def texts(value: object) -> tuple[str, ...]:
+    """Texts, each whole: one, or a list of them."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not parts or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"is {value!r}; it takes a text, or a list of texts")
+    return tuple(text(part) for part in parts)
+
+
 def severity(value: object) -> Severity | None:
     word = one_of("note", "warning", "error", "never")(value)
     return None if word == "never" else Severity[word.upper()]
@@ -111,8 +119,9 @@ PARSERS: Mapping[str, Parser] = {
     "weights": one_of("auto", "real", "skeleton"),
     "offline": switch,
     "revision": text,
-    "prompt": text,
-    "prompt_file": text,
+    "prompt": texts,
+    "prompt_file": texts,
+    "chat": texts,
     "length": whole(1),
     "max_length": whole(1),
     "max_new_tokens": whole(1),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from gemma_doctor import run_file
+from gemma_doctor import prompt, run_file
 from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.finding import Severity
+from gemma_doctor.prompt import Prompt
 from gemma_doctor.setting_values import PARSERS
 
 DEFAULT_SUBJECT = "gemma-3-270m"
@@ -29,7 +29,8 @@ class Settings:
         weights: "auto", "real" or "skeleton".
         offline: never ask the hub; what its local cache holds is all there is.
         revision: branch, tag or commit of a hub id, None = main.
-        prompt: the user's prompt text (from --prompt, --prompt-file or the run file), None if there is none.
+        prompts: the user's prompts and conversations (from --prompt, --prompt-file, --chat or the run file), the one
+            that drives the passes first; empty if there are none.
         length: tokens of the long text (see `capture/long_text.py`), None = three windows.
         max_length: the length at which the subject's own pipeline cuts its prompts, None = it does not.
         max_new_tokens: cap on the long generation, None = across the window by `margin`.
@@ -51,7 +52,7 @@ class Settings:
     weights: str = "auto"
     offline: bool = False
     revision: str | None = None
-    prompt: str | None = None
+    prompts: tuple[Prompt, ...] = ()
     length: int | None = None
     max_length: int | None = None
     max_new_tokens: int | None = None
@@ -84,6 +85,7 @@ class Settings:
 RUN_FILE_ONLY = ("overrides",)
 ONLY_BY_CONFIG = ("output", "figures")  # a run file found by chance must not decide where something is written
 PREFIX = "GEMMA_DOCTOR_"
+PROMPTS = ("prompt", "prompt_file", "chat")  # settings that give prompts; the layer that has any of them gives them all
 
 # --- one layer of settings: flags, environment or run file -----------------------------------------------------------
 
@@ -95,18 +97,11 @@ def _parse(name: str, value: object, label: str) -> Any:
         raise DoctorError(f"{label} {error}", "--help shows what it takes") from None
 
 
-def _one_prompt(layer: Mapping[str, Any], origin: str) -> None:
-    if "prompt" in layer and "prompt_file" in layer:
-        raise DoctorError(f"{origin}: both a prompt and a prompt file are given", "keep one of them")
-
-
 def _from_flags(flags: Mapping[str, object]) -> dict[str, Any]:
-    layer = {
+    return {
         name: _parse(name, value, f"--{name.replace('_', '-')}" if name != "subject" else "SUBJECT")
         for name, value in flags.items()
     }
-    _one_prompt(layer, "command line")
-    return layer
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -117,7 +112,9 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             layer[known[variable]] = _parse(known[variable], value, variable)
         elif variable.startswith(PREFIX) and variable not in (*known, PREFIX + "CONFIG", PREFIX + "CACHE"):
             raise DoctorError(f"{variable} is no setting{suggest(variable, known)}", f"unset {variable}")
-    _one_prompt(layer, "environment")
+    named = [PREFIX + name.upper() for name in PROMPTS if name in layer]
+    if len(named) > 1:
+        raise DoctorError(f"{' and '.join(named)}: one prompt at most comes from the environment", "unset the others")
     return layer
 
 
@@ -134,10 +131,12 @@ def _from_run_file(path: Path, by_chance: bool) -> dict[str, Any]:
                 f"name it: gemma-doctor check --config {path.name}",
             )
         layer[name] = _parse(name, value, f"{path}: {key!r}")
-    _one_prompt(layer, str(path))
-    for name in ("subject", "prompt_file", "output", "figures"):
+    for name in ("subject", "output", "figures"):
         if layer.get(name) is not None:
             layer[name] = _beside(path.parent, layer[name], is_subject=name == "subject")
+    for name in ("prompt_file", "chat"):
+        if name in layer:
+            layer[name] = tuple(_beside(path.parent, one, is_subject=False) for one in layer[name])
     return layer
 
 
@@ -155,18 +154,6 @@ def _beside(folder: Path, written: str, *, is_subject: bool) -> str:
 # --- all layers together ---------------------------------------------------------------------------------------------
 
 
-def _read_prompt(name: str) -> str:
-    try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise DoctorError(f"prompt file {name}: not a UTF-8 text", "save it as UTF-8") from None
-    except OSError as error:
-        raise DoctorError(f"prompt file {name}: cannot be read ({error.strerror})", "name an existing file") from None
-    if not text.strip():
-        raise DoctorError(f"prompt file {name}: is empty", "write a prompt into it")
-    return text
-
-
 def _choose_run_file(subject: str | None, config: str | None, folder: Path) -> tuple[Path | None, bool]:
     """The run file of this run, if there is one, and whether it was found by chance."""
     if subject is not None and Path(subject).suffix in run_file.SUFFIXES:
@@ -182,7 +169,7 @@ def resolve(flags: Mapping[str, object], environment: Mapping[str, str], folder:
     """Merge what was said on the command line, in the environment and in a run file.
 
     Args:
-        flags: by field name, plus "prompt_file" and "config"; only those that were given.
+        flags: by field name, plus those in PROMPTS and "config"; only those that were given.
         environment: usually os.environ.
         folder: where a run file is looked for when none is named; the working folder if None.
 
@@ -207,12 +194,12 @@ def _merge(layers: dict[str, dict[str, Any]], path: Path | None) -> Settings:
     names = {one.name for one in fields(Settings)} - {"origins", "subject_source"}
     origins = dict.fromkeys(sorted(names), "default")
     for origin, layer in reversed(layers.items()):
-        for name, value in layer.items():
-            field_name = "prompt" if name == "prompt_file" else name
-            values[field_name] = Path(value) if name == "prompt_file" else value
-            origins[field_name] = origin
-    if isinstance(values.get("prompt"), Path):
-        values["prompt"] = _read_prompt(str(values["prompt"]))
+        prompts = {name: layer.pop(name) for name in PROMPTS if name in layer}
+        for name, value in ({**layer, "prompts": prompts} if prompts else layer).items():
+            values[name] = value
+            origins[name] = origin
+    if "prompts" in values:
+        values["prompts"] = prompt.given(*(values["prompts"].get(name, ()) for name in PROMPTS))
     sources = {"flag": "argument", "run file": f"run file {path}"}
     origin = origins["subject"]
     settings = Settings(**values, subject_source=sources.get(origin, origin), origins=origins)

@@ -45,7 +45,7 @@ def build(subject: Subject, settings: Settings, reduced_window: int = REDUCED_WI
             implementation.
     """
     with building(subject, settings.attn_implementation):
-        text, full = _published_text(subject.published)
+        text, full = published_text(subject.published)
         cut = cut_mapping(text, full)
         model = reduced = _new_model(full.model_type, cut, settings)
         randomise(model, settings.seed)
@@ -87,7 +87,7 @@ def cut_mapping(text: Mapping[str, Any], full: Any) -> dict[str, Any]:
         full: the config object that the library makes of it.
     """
     kinds = compat.layer_kinds(full)
-    kept = kept_layers(kinds, _shared(full))
+    kept = kept_of(full)
     divisor = _head_divisor(text, full)
     cut = {**text, **_cut_layers(text, full, kept)}
     cut |= _cut_heads(cut, full, divisor)
@@ -112,6 +112,11 @@ def _with_head_dim(cut: dict[str, Any], full: Any) -> dict[str, Any]:
     except Exception:  # of whatever kind the library's validators like
         fits = False
     return cut if fits else {**cut, "hidden_size": cut["num_attention_heads"] * compat.head_dim(full)}
+
+
+def kept_of(full: Any) -> tuple[int, ...]:
+    """Indices of the layers that a skeleton keeps of the whole model, whose config object is `full`."""
+    return kept_layers(compat.layer_kinds(full), _shared(full))
 
 
 def kept_layers(kinds: Sequence[str], shared: int) -> tuple[int, ...]:
@@ -219,7 +224,7 @@ def text_config(published: Mapping[str, Any]) -> Any:
     Raises:
         DoctorError: the installed transformers does not know the family.
     """
-    return _published_text(published)[1]
+    return published_text(published)[1]
 
 
 def can_build(config: Any) -> bool:
@@ -229,7 +234,7 @@ def can_build(config: Any) -> bool:
     return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
 
 
-def _published_text(published: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+def published_text(published: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
     """The text part as published, but for what is not for a skeleton, and the config object made of it."""
     text, prefix = text_part(published)
     model_type = text.get("model_type")

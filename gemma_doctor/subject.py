@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemma_doctor import demo, hub, presets
-from gemma_doctor.errors import DoctorError, suggest
-from gemma_doctor.evidence import Config
-from gemma_doctor.expectations import expectations, lay_over
+from gemma_doctor import adapters, demo, dequantised, gguf_config, hub, presets
+from gemma_doctor.errors import DoctorError
+from gemma_doctor.evidence import Config, ConfigFacts
+from gemma_doctor.expectations import expectations, lay_over, origin
+from gemma_doctor.gguf_file import GgufFile
 from gemma_doctor.published import read, text_part
-from gemma_doctor.settings import DEFAULT_SUBJECT, Settings
+from gemma_doctor.settings import Settings
+from gemma_doctor.sources import Source, locate
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 RECURRENT_KINDS = ("conv", "hybrid", "linear_attention", "mamba", "recurrent")
 LAYERS_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 MOST_LAYERS = 10_000
+PICKLED = (
+    "there are only pickled ones, which are never read",
+    "load them where you trust them and save_pretrained() with safetensors",
+)
 DEEPEST = 50
 
 
@@ -30,7 +33,7 @@ class Subject:
 
     Attributes:
         name: for headlines, as the user gave it ("gemma-3-270m", "./my-gemma").
-        kind: "preset", "folder", "config file", "hub id".
+        kind: "preset", "folder", "config file", "GGUF file", "adapter", "hub id".
         published: the whole published mapping, overrides applied.
         config: evidence read from it, with the expectations.
         folder: where tokenizer and weights lie, None if there is no such folder.
@@ -38,6 +41,9 @@ class Subject:
         remarks: headline lines, e.g. why this is a skeleton and what would get the weights.
         demo: the real weights come from the packaged Gemma 3 270M (see demo.py), not from `folder`.
         overridden: the run lays keys over what is published.
+        repository: from which weights that are not on this machine would come.
+        adapter: what is merged into the weights of the base, whose configuration `published` is.
+        gguf: the file that config, tokenizer and weights come from.
     """
 
     name: str
@@ -49,18 +55,9 @@ class Subject:
     remarks: tuple[str, ...]
     demo: bool = False
     overridden: bool = False
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Where a SUBJECT was found. `preset` is the preset that it is, or that was published under its hub id."""
-
-    name: str
-    kind: str
-    mapping: Mapping[str, Any]
-    folder: Path | None = None
-    preset: str = ""
-    remarks: tuple[str, ...] = ()
+    repository: hub.Repository | None = None
+    adapter: adapters.Adapter | None = None
+    gguf: GgufFile | None = None
 
 
 def resolve(settings: Settings) -> Subject:
@@ -71,7 +68,7 @@ def resolve(settings: Settings) -> Subject:
     Raises:
         DoctorError: no such subject, no usable configuration, no decoder, or `weights` is "real" and there are none.
     """
-    source = _locate(settings.subject or DEFAULT_SUBJECT, explicit=settings.subject is not None)
+    source = locate(settings)
     published = _laid_over(source, settings.overrides)
     reason = not_a_decoder(published)
     if reason:
@@ -79,25 +76,39 @@ def resolve(settings: Settings) -> Subject:
             f"not a decoder that this tool examines: {source.name} is {reason}",
             "gemma-doctor presets lists models that are",
         )
-    origin = f"preset {source.preset}" if source.folder is None and source.preset else "published config.json"
-    facts = read(published, f"{origin} with overrides" if settings.overrides else origin)
+    facts = _facts(source, published, overridden=bool(settings.overrides))
+    comes_from = origin(facts, source.preset, published)
     unchanged = bool(source.preset) and published == presets.load(source.preset)
-    has_demo = source.kind == "preset" and source.preset == demo.PRESET
+    has_demo = source.preset == demo.PRESET and source.repository is None
     weights, remark = _weights(source, settings, has_demo)
     return Subject(
         name=source.name,
         kind=source.kind,
         published=published,
-        config=Config(facts, expectations(facts, source.preset, unchanged, settings.expect)),
+        config=Config(
+            facts, expectations(facts, comes_from.comparable, unchanged, settings.expect), base=comes_from.base
+        ),
         folder=source.folder,
         weights=weights,
         remarks=(*source.remarks, *([remark] if remark else [])),
         demo=has_demo and weights == "real",
         overridden=bool(settings.overrides),
+        repository=source.repository,
+        adapter=source.adapter,
+        gguf=source.gguf,
     )
 
 
-def _laid_over(source: _Source, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(source: Source, published: Mapping[str, Any], overridden: bool) -> ConfigFacts:
+    """What is published, with the names that its keys have where it was written."""
+    more = " with overrides" if overridden else ""
+    if source.gguf is not None:
+        return gguf_config.facts(source.gguf, published, f"the GGUF file{more}")
+    is_preset = source.folder is None and source.preset
+    return read(published, f"{f'preset {source.preset}' if is_preset else 'published config.json'}{more}")
+
+
+def _laid_over(source: Source, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with the run's overrides, once more a possible one.
 
     Raises:
@@ -165,71 +176,7 @@ def skeleton_remark(why: str, get: str) -> str:
     return f"SKELETON: random weights ({why}); to get real ones: {get}"
 
 
-def _locate(name: str, explicit: bool) -> _Source:
-    path = Path(name).expanduser()
-    if explicit and (path / "config.json").is_file():  # even if a preset has that name: so does the library
-        return _Source(name, "folder", read_config(path / "config.json"), folder=path)
-    if name in presets.names():
-        return _Source(name, "preset", presets.load(name), preset=name)
-    if path.is_dir():
-        adapter = (path / "adapter_config.json").is_file()
-        raise DoctorError(
-            f"{name}: the folder holds no config.json",
-            "merge the adapter into its model" if adapter else "name a model's folder",
-        )
-    if path.suffix == ".gguf":
-        raise DoctorError(f"{name}: GGUF files cannot be examined yet", "name the folder of the model it was made from")
-    if path.exists():
-        return _Source(name, "config file", read_config(path))
-    if HUB_ID.fullmatch(name) and path.suffix != ".json" and not name.startswith("."):
-        return _from_hub(name)
-    raise DoctorError(
-        f"there is no preset, file or folder {name!r}{suggest(name, presets.names())}",
-        "gemma-doctor presets lists the presets; hub ids are written owner/name",
-    )
-
-
-def _from_hub(repository: str) -> _Source:
-    preset = presets.for_hub_id(repository) or ""
-    folder = hub.cached(repository)
-    problem = "" if folder is not None else hub.unreachable_because(repository)
-    if folder is None and not problem:
-        folder = hub.fetch_config(repository)
-    if folder is not None:
-        return _Source(repository, "hub id", read_config(folder / "config.json"), folder=folder, preset=preset)
-    if not preset:
-        raise DoctorError(
-            f"{repository}: not in the local hub cache, and {problem}",
-            "check the id and the network, or name a folder or a preset (gemma-doctor presets)",
-        )
-    remark = f"{repository}: not in the local hub cache, and {problem}; this is the configuration of preset {preset}"
-    return _Source(repository, "hub id", presets.load(preset), preset=preset, remarks=(remark,))
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """A published config.json.
-
-    Raises:
-        DoctorError: it cannot be read, is not JSON, or is no model's configuration.
-    """
-    try:
-        mapping = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DoctorError(f"{path}: cannot be read ({error.strerror})", "name a config.json that can be read") from None
-    except (ValueError, RecursionError) as error:
-        raise DoctorError(f"{path}: not JSON ({error})", "name a model's config.json") from None
-    if not isinstance(mapping, dict):
-        raise DoctorError(
-            f"{path}: no configuration, but a {type(mapping).__name__}", "a config.json is a mapping with a model_type"
-        )
-    if not isinstance(mapping.get("model_type"), str) or not mapping["model_type"]:
-        raise DoctorError(
-            f"{path}: no configuration of a model: it names no model_type", 'add e.g. "model_type": "gemma3_text"'
-        )
-    return mapping
-
-
-def _weights(source: _Source, settings: Settings, has_demo: bool) -> tuple[str, str]:
+def _weights(source: Source, settings: Settings, has_demo: bool) -> tuple[str, str]:
     """Which weights, and the remark that a skeleton needs."""
     if settings.static:
         return "skeleton", ""
@@ -243,30 +190,58 @@ def _weights(source: _Source, settings: Settings, has_demo: bool) -> tuple[str, 
     why, get = _missing_weights(source, has_demo)
     if not why:
         return "real", ""
-    if settings.weights == "real" and source.kind == "hub id" and source.folder is not None:
-        return "real", ""  # will be downloaded
     if settings.weights == "real":
+        if source.repository is not None and source.folder is not None and get == _download_it(source):
+            return "real", ""
         raise DoctorError(f"--weights real: {source.name}: {why}", get)
     return "skeleton", skeleton_remark(why, get)
 
 
-def _missing_weights(source: _Source, has_demo: bool) -> tuple[str, str]:
-    """Why there are no weights on this machine, and what would get them; empty if there are."""
+def _missing_weights(source: Source, has_demo: bool) -> tuple[str, str]:
+    """Why there are no weights that can be loaded here, and what would get them; empty if there are."""
+    if source.adapter is not None:
+        if source.adapter.missing:
+            return source.adapter.missing, "load it where you trust it and save_pretrained() with safetensors"
+        if not adapters.installed():
+            return "peft, which loads adapters, is not installed", adapters.INSTALL
     if has_demo:
         return ("", "") if demo.installed() else ("the demo extra is not installed", demo.INSTALL)
+    if source.gguf is not None:
+        lacking = dequantised.lacking()
+        return (f"{lacking} is not installed", dequantised.INSTALL) if lacking else ("", "")
+    return _missing_from(source)
+
+
+def _missing_from(source: Source) -> tuple[str, str]:
+    """The same of a folder with safetensors, or where there might be one."""
     if source.folder is not None and has_safetensors(source.folder):
+        if source.adapter is None and (source.folder / adapters.CONFIG).is_file():
+            return (
+                f"{adapters.CONFIG} lies beside its weights, and where peft is installed transformers loads another "
+                "model because of it",
+                "move the adapter or the model to a folder of its own",
+            )
         return "", ""
-    if source.kind == "preset":
+    if source.repository is not None:
+        return _missing_from_hub(source, source.repository)
+    if source.folder is None and source.preset:
         return "a preset has none", f"gemma-doctor check {presets.hub_id(source.preset)} --weights real"
-    if source.kind == "config file":
-        return "a config.json alone has none", "name a folder with config.json and model.safetensors"
     if source.folder is None:
-        return "there are none on this machine", f"hf download {source.name}"
+        return "a config.json alone has none", "name a folder with config.json and model.safetensors"
     if any(source.folder.glob("*.bin")):
-        return (
-            "there are only pickled ones, which are never read",
-            "load them where you trust them and save_pretrained() with safetensors",
-        )
-    if source.kind == "hub id":
-        return "there are none on this machine", f"gemma-doctor check {source.name} --weights real"
+        return PICKLED
     return "the folder holds no model.safetensors", "name a folder with config.json and model.safetensors"
+
+
+def _missing_from_hub(source: Source, repository: hub.Repository) -> tuple[str, str]:
+    there_are_none = "there are none on this machine"
+    if source.folder is None:
+        return there_are_none, f"hf download {repository.id}"
+    return PICKLED if any(source.folder.glob("*.bin")) else (there_are_none, _download_it(source))
+
+
+def _download_it(source: Source) -> str:
+    """What a skeleton's remark says of weights that the hub has."""
+    at = source.repository.revision if source.repository is not None and source.by_hub_id else "main"
+    revision = f" --revision {at}" if at != "main" else ""
+    return f"gemma-doctor check {source.name} --weights real{revision}"

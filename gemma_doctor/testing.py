@@ -19,23 +19,29 @@ from gemma_doctor.evidence import (
     CacheLayer,
     Claim,
     Config,
+    ConfigDrift,
     ConfigFacts,
     Expectation,
+    Fact,
     Forward,
     Generation,
     KernelCall,
     LayerFacts,
     LayerRotation,
+    LongText,
     MaskFacts,
     ModelFacts,
     NormFacts,
     Pass,
     Reading,
+    Region,
     RopeClaim,
     RotaryBuffer,
+    RotaryRange,
     RouteCase,
     RouteRun,
     Trace,
+    Turned,
     frozen,
 )
 from gemma_doctor.finding import CheckResult
@@ -122,6 +128,31 @@ def model_facts(loaded: ConfigFacts | None = None, **changes: Any) -> ModelFacts
         "causal": loaded.causal,
     }
     return ModelFacts(**(fields | changes))
+
+
+def config_drift(kinds: Sequence[str] = (SLIDING, FULL), **changes: Any) -> ConfigDrift:
+    """Of a whole model: nothing to compare but the kinds of its layers."""
+    fields: dict[str, Any] = {
+        "arrived": (),
+        "unread": (),
+        "absent": {},
+        "misplaced": (),
+        "saved": (),
+        "unsaved": "",
+        "kinds": tuple(kinds),
+        "kept": tuple(range(len(kinds))),
+        "head": None,
+    }
+    return ConfigDrift(**(fields | changes))
+
+
+def rotary_range(facts: ModelFacts, positions: Sequence[int] = (0, 1, 255, 256, 257, 63_999)) -> RotaryRange:
+    """What the healthy rotary modules of `facts` answer, in float64."""
+    asked = np.array(positions)
+    turned = [
+        Turned(one.kind, frozen(asked), frozen(asked[:, None] * one.values[None]), "float32") for one in facts.rotary
+    ]
+    return RotaryRange(facts.loaded.max_positions, tuple(turned))
 
 
 def dense_mask(readable: Bools, dtype: str = "bool") -> MaskFacts:
@@ -277,6 +308,26 @@ def generation(tokens: Sequence[int], reference: Sequence[int] | None = None, **
         "pass_name": "long generate",
     }
     return Generation(**(fields | changes))
+
+
+def long_text(**changes: Any) -> LongText:
+    """1,536 tokens over a window of 512: tokens cost 3 nats everywhere, facts are recalled with probability 0.9."""
+    scores = frozen(np.tile([2.0, 4.0], 32))
+    places = (("before the edge", 448), ("after the edge", 704), ("beyond twice the edge", 1024))
+    fields: dict[str, Any] = {
+        "pass_name": "long text",
+        "source": "docstrings",
+        "length": 1536,
+        "window": 512,
+        "edge": 512,
+        "chunk": 256,
+        "regions": tuple(
+            Region(name, first, scores, scores, scores if index else None) for index, (name, first) in enumerate(places)
+        ),
+        "facts": tuple(Fact(distance, -0.1, -0.1) for distance in (128, 256, 640, 1280)),
+        "noise": 2e-4,
+    }
+    return LongText(**(fields | changes))
 
 
 def route_case(*deviations: float, floor: float = 1e-4, **changes: Any) -> RouteCase:

@@ -112,6 +112,17 @@ def test_flags_reach_the_settings(answer: Callable) -> None:
     assert seen[1].origins["margin"] == "default"
 
 
+def test_several_prompts_and_conversations_reach_the_settings(answer: Callable) -> None:
+    seen = answer(HEALTHY)
+    Path("talk.json").write_text('[{"role": "user", "content": "Why?"}]')
+    Path("notes.txt").write_text("notes")
+    flags = "--prompt a,b --prompt c --prompt-file notes.txt --chat talk.json --offline --revision v1"
+    assert cli.main(["check", "org/model", *flags.split()]) == 0
+    assert [one.text for one in seen[0].prompts] == ["a,b", "c", "notes", ""]
+    assert [one.name for one in seen[0].prompts][2:] == ["prompt file notes.txt", "conversation talk.json"]
+    assert (seen[0].offline, seen[0].revision) == (True, "v1")
+
+
 def test_quiet_keeps_progress_away(answer: Callable, capsys: pytest.CaptureFixture[str]) -> None:
     answer(HEALTHY)
     cli.main(["check", "gemma-3-270m", "--quiet"])
@@ -145,6 +156,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("check a b", "unexpected extra argument"),
         ("check --prompt-file missing.txt", "prompt file missing.txt: cannot be read (No such file or directory)"),
         ("check missing.yaml", "missing.yaml: cannot be read"),
+        ("check --chat missing.json", "conversation missing.json: cannot be read (No such file or directory)"),
+        ("check --prompt a --prompt a", "given prompt 2: says the same as the given prompt 1"),
+        ("heatmap --chat missing.json", "conversation missing.json: cannot be read (No such file or directory)"),
+        ("plan org/model --offlin", "there is no option --offlin; did you mean --offline?"),
+        ("drill --revison x", "there is no option --revison; did you mean --revision?"),
         ("check --strict-skips", "strict skips need a SUBJECT"),
         ("explain", "missing argument"),
         ("explain past-key-lenght", "there is no check 'past-key-lenght'; did you mean past-key-length?"),

@@ -1,4 +1,4 @@
-"""sliding-window, rope-theta and rms-norm-eps on evidence made by hand: healthy, and with one thing wrong each."""
+"""sliding-window, layer-pattern, rope-theta, rms-norm-eps on evidence made by hand: healthy, and sick in one thing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gemma_doctor import presets, published
+from gemma_doctor.checks.config.layer_pattern import layer_pattern
 from gemma_doctor.checks.config.sliding_window import sliding_window
 from gemma_doctor.checks.numerics.rms_norm_eps import rms_norm_eps
 from gemma_doctor.checks.positions.rope_theta import rope_theta
@@ -18,9 +19,18 @@ from gemma_doctor.evidence import FULL, SLIDING, Claim, LayerRotation, RopeClaim
 from gemma_doctor.expectations import lay_over
 from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
 from gemma_doctor.oracle import inverse_frequencies
-from gemma_doctor.testing import config, config_facts, kernel_call, model_facts, one_pass, run_check, trace
+from gemma_doctor.testing import (
+    config,
+    config_drift,
+    config_facts,
+    kernel_call,
+    model_facts,
+    one_pass,
+    run_check,
+    trace,
+)
 
-CHECKS = (sliding_window, rope_theta, rms_norm_eps)
+CHECKS = (sliding_window, layer_pattern, rope_theta, rms_norm_eps)
 SAMPLES = Path(__file__).parent.parent / "sample_configs"
 LONG = one_pass(prompt=12, steps=3, name="beyond")
 
@@ -44,6 +54,7 @@ def test_a_healthy_model_passes_with_all_that_was_compared_in_words() -> None:
         said[result.check] = result.examined.sentence
     assert said == {
         "sliding-window": "8 published = loaded = 1 module = measured in 1 layer",
+        "layer-pattern": "1 sliding, 1 full published = loaded = measured in 2 layers",
         "rope-theta": "10,000 and 1,000,000 live, worst relative error 0e+00",
         "rms-norm-eps": "1e-06 in 2 norms, measured in 2 (float32)",
     }
@@ -107,8 +118,8 @@ def keys_only(**fields: Any) -> Any:
 DEMANDED = {
     "window": (sliding_window, keys_only(window=Claim("sliding_window", 512))),
     "switched off": (sliding_window, keys_only(window_switch=Claim("use_sliding_window", False))),
-    "kinds": (sliding_window, keys_only(layer_kinds=(FULL, SLIDING))),
-    "number of layers": (sliding_window, keys_only(layer_kinds=(SLIDING, FULL, SLIDING))),
+    "kinds": (layer_pattern, keys_only(layer_kinds=(FULL, SLIDING))),
+    "number of layers": (layer_pattern, keys_only(layer_kinds=(SLIDING, FULL, SLIDING))),
     "theta": (rope_theta, keys_only(rope={SLIDING: RopeClaim("rope_theta", 5e5, "")})),
     "part": (rope_theta, keys_only(rope={SLIDING: RopeClaim("x", None, "", {"partial_rotary_factor": 0.5})})),
     "eps": (rms_norm_eps, keys_only(eps=Claim("rms_norm_eps", 1e-3))),
@@ -138,7 +149,7 @@ def test_a_skeleton_is_held_against_the_kinds_that_it_keeps() -> None:
     published = replace(config_facts(), layer_kinds=None)
     for kinds, outcome in (((SLIDING, FULL) * 9, Outcome.PASS), ((SLIDING,) * 18, Outcome.FAIL)):
         expected = config(published, keys_only(layer_kinds=kinds))
-        assert run_check(sliding_window, config=expected, facts=model_facts()).outcome is outcome
+        assert run_check(layer_pattern, config=expected, facts=model_facts()).outcome is outcome
 
 
 def test_a_gguf_rounding_of_epsilon_is_no_difference() -> None:
@@ -156,11 +167,6 @@ def test_a_window_that_is_none(value: object) -> None:
     assert finding.severity is Severity.ERROR and repr(value) in finding.observed
 
 
-def test_layer_types_of_the_wrong_length() -> None:
-    finding = only(run_check(sliding_window, config=config(config_facts(layers=3))))
-    assert finding.observed.startswith("2 entries") and finding.expected.startswith("3")
-
-
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
@@ -172,35 +178,6 @@ def test_layer_types_of_the_wrong_length() -> None:
 def test_no_window_to_examine(facts: Any, reason: str) -> None:
     result = run_check(sliding_window, config=config(facts))
     assert (result.outcome, result.reason) == (Outcome.NOT_APPLICABLE, reason)
-
-
-ON = Claim("use_sliding_window", True)
-
-
-@pytest.mark.parametrize("static", [True, False])
-def test_a_window_that_is_switched_on_and_slides_nowhere(static: bool) -> None:
-    """As in qwen2 files with max_window_layers at or above the number of layers (transformers issue 40126)."""
-    full = {"kinds": (FULL, FULL), "window_switch": ON, "pattern": Claim("max_window_layers", 28)}
-    published = config_facts(**full)
-    facts = None if static else model_facts(config_facts(origin="loaded config", **full))
-    result = run_check(sliding_window, config=config(published), facts=facts)
-    finding = only(result)
-    assert (result.outcome, finding.severity) == (Outcome.FAIL, Severity.WARNING)
-    assert "all layers are full by max_window_layers" in finding.observed
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"window_switch": Claim("use_sliding_window", False)},
-        {"window_switch": None},
-        {"window_switch": ON, "window": None},
-        {"window_switch": ON, "kinds": (FULL, SLIDING)},
-    ],
-)
-def test_a_switch_that_keeps_its_word(changes: dict[str, Any]) -> None:
-    published = config_facts(**{"kinds": (FULL, FULL), **changes})
-    assert run_check(sliding_window, config=config(published)).findings == ()
 
 
 def test_a_window_changed_in_the_loaded_config() -> None:
@@ -229,12 +206,6 @@ def test_masks_that_allow_one_key_too_few_or_too_many(real_window: int) -> None:
     sick = replace(one_pass(prompt=12, window=real_window), window=8)
     finding = only(run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)))
     assert f"layer 0 reads {real_window} keys where 8 are due" in finding.observed
-
-
-def test_a_window_on_a_full_layer() -> None:
-    sick = one_pass(prompt=12, kinds=(SLIDING, SLIDING))
-    finding = only(run_check(sliding_window, config=config(), facts=model_facts(), trace=trace(sick)))
-    assert finding.where.layers == (1,) and finding.expected.startswith("12 keys")
 
 
 def test_a_step_that_reaches_too_far_while_the_prefill_is_right() -> None:
@@ -291,6 +262,81 @@ def test_a_bidirectional_model_keeps_half_of_the_published_width_each_way() -> N
 def test_a_bidirectional_model_in_causal_modules() -> None:
     finding = only(run_check(sliding_window, config=config(config_facts(causal=False)), facts=model_facts()))
     assert "looks back only" in finding.title
+
+
+# --- layer-pattern ---------------------------------------------------------------------------------------------------
+
+
+def test_layer_types_of_the_wrong_length() -> None:
+    finding = only(run_check(layer_pattern, config=config(config_facts(layers=3))))
+    assert finding.observed.startswith("2 entries") and finding.expected.startswith("3")
+
+
+def test_kinds_that_no_file_names() -> None:
+    unwritten = config_facts(layer_kinds=None, pattern=None)
+    result = run_check(layer_pattern, config=config(unwritten))
+    assert (result.outcome, result.reason) == (Outcome.NOT_APPLICABLE, "the file names no kinds of layers")
+    evidence = {"config": config(unwritten), "facts": model_facts(), "drift": config_drift(), "trace": trace(LONG)}
+    result = run_check(layer_pattern, **evidence)
+    assert result.examined is not None and result.examined.sentence == "1 sliding, 1 full loaded = measured in 2 layers"
+
+
+def test_a_pattern_that_the_class_does_not_read() -> None:
+    evidence = {"config": config(), "facts": model_facts(config_facts(kinds=(SLIDING, SLIDING)))}
+    finding = only(run_check(layer_pattern, **evidence, drift=config_drift((SLIDING, SLIDING))))
+    assert (finding.severity, finding.standing) == (Severity.ERROR, True)
+    assert finding.observed == "layer 1 sliding_attention loaded"
+    assert finding.expected == "full_attention (layer_types in published config.json)"
+
+
+def test_a_running_model_with_other_kinds_than_its_class_would_give_it() -> None:
+    evidence = {"config": config(), "facts": model_facts(config_facts(kinds=(FULL, FULL)))}
+    finding = only(run_check(layer_pattern, **evidence, drift=config_drift()))
+    assert finding.where.layers == (0,) and finding.observed == "layer 0 full_attention in the running model"
+
+
+def test_a_skeleton_has_the_kinds_of_the_layers_that_it_keeps() -> None:
+    kinds = (SLIDING, SLIDING, FULL) * 4
+    drift = config_drift(kinds, kept=(0, 2))
+    evidence = {"config": config(config_facts(kinds=kinds)), "facts": model_facts(), "drift": drift}
+    assert run_check(layer_pattern, **evidence).outcome is Outcome.PASS
+    other = replace(drift, kept=(0, 1))
+    only(run_check(layer_pattern, **{**evidence, "drift": other}))
+
+
+def test_a_window_on_a_full_layer() -> None:
+    sick = one_pass(prompt=12, kinds=(SLIDING, SLIDING))
+    finding = only(run_check(layer_pattern, config=config(), facts=model_facts(), trace=trace(sick)))
+    assert finding.where.layers == (1,) and finding.expected.startswith("12 keys")
+
+
+ON = Claim("use_sliding_window", True)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_window_that_is_switched_on_and_slides_nowhere(static: bool) -> None:
+    """As in qwen2 files with max_window_layers at or above the number of layers (transformers issue 40126)."""
+    full = {"kinds": (FULL, FULL), "window_switch": ON, "pattern": Claim("max_window_layers", 28)}
+    published = config_facts(**full)
+    facts = None if static else model_facts(config_facts(origin="loaded config", **full))
+    result = run_check(layer_pattern, config=config(published), facts=facts)
+    finding = only(result)
+    assert (result.outcome, finding.severity) == (Outcome.FAIL, Severity.WARNING)
+    assert "all layers are full by max_window_layers" in finding.observed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"window_switch": Claim("use_sliding_window", False)},
+        {"window_switch": None},
+        {"window_switch": ON, "window": None},
+        {"window_switch": ON, "kinds": (FULL, SLIDING)},
+    ],
+)
+def test_a_switch_that_keeps_its_word(changes: dict[str, Any]) -> None:
+    published = config_facts(**{"kinds": (FULL, FULL), **changes})
+    assert run_check(layer_pattern, config=config(published)).findings == ()
 
 
 # --- rope-theta ------------------------------------------------------------------------------------------------------
@@ -505,10 +551,11 @@ def test_a_class_default_that_no_norm_takes() -> None:
 
 
 def statically(path: Path) -> dict[str, CheckResult]:
-    """The three checks on a run file's subject with its overrides, against what it expects."""
+    """The checks on a run file's subject with its overrides, against what it expects."""
     keys = yaml.safe_load(path.read_text())
     subject = lay_over(presets.load(keys["subject"]), keys.get("overrides", {}))
-    expected = published.read(presets.load(keys["expect"]), f"preset {keys['expect']}")
+    wanted = keys.get("expect")
+    expected = published.read(presets.load(wanted), f"preset {wanted}") if wanted else None
     facts = config(published.read(subject, "published config.json"), expected)
     return {result.check: result for result in (run_check(check, config=facts) for check in CHECKS)}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gemma_doctor import compat, demo
+from gemma_doctor import compat, demo, dequantised
 from gemma_doctor.errors import DoctorError
 
 
@@ -25,8 +25,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def writes(content: str) -> Callable[[Path, Path], None]:
-    def dequantise(_: Path, made: Path) -> None:
+def writes(content: str) -> Callable[[Path, Path, str], None]:
+    def dequantise(_: Path, made: Path, refused: str) -> None:
         made.mkdir()
         (made / "model.safetensors").write_text(content, encoding="utf-8")
 
@@ -35,33 +35,33 @@ def writes(content: str) -> Callable[[Path, Path], None]:
 
 def test_it_is_made_once_and_kept_by_hash_and_release(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(demo, "_dequantise", writes("first"))
+    monkeypatch.setattr(dequantised, "_dequantise", writes("first"))
     folder = demo.folder(lines.append)
     assert demo.SHA256[:12] in folder.name and compat.release() in folder.name
     assert list(cache.iterdir()) == [folder]
     assert len(lines) == 1
-    monkeypatch.setattr(demo, "_dequantise", writes("second"))
+    monkeypatch.setattr(dequantised, "_dequantise", writes("second"))
     assert (demo.folder(lines.append) / "model.safetensors").read_text(encoding="utf-8") == "first"
     assert len(lines) == 1
 
 
 def test_a_failed_run_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: Path, made: Path) -> None:
-        writes("half")(_, made)
+    def fails(_: Path, made: Path, refused: str) -> None:
+        writes("half")(_, made, refused)
         raise RuntimeError("No space left on device")
 
-    monkeypatch.setattr(demo, "_dequantise", fails)
+    monkeypatch.setattr(dequantised, "_dequantise", fails)
     with pytest.raises(DoctorError, match="No space left on device"):
         demo.folder(lambda _: None)
     assert list(cache.iterdir()) == []
 
 
 def test_ctrl_c_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: Path, made: Path) -> None:
-        writes("half")(_, made)
+    def interrupted(_: Path, made: Path, refused: str) -> None:
+        writes("half")(_, made, refused)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo, "_dequantise", interrupted)
+    monkeypatch.setattr(dequantised, "_dequantise", interrupted)
     with pytest.raises(KeyboardInterrupt):
         demo.folder(lambda _: None)
     assert list(cache.iterdir()) == []
@@ -69,9 +69,9 @@ def test_ctrl_c_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 KILLED = """
 import time
-from gemma_doctor import compat, demo
+from gemma_doctor import compat, demo, dequantised
 
-def slow(gguf, made):
+def slow(gguf, made, refused):
     made.mkdir()
     (made / "model.safetensors").write_text("half")
     print("writing", flush=True)
@@ -79,7 +79,7 @@ def slow(gguf, made):
 
 compat.reads_gguf = lambda architecture: True
 demo._assembled = lambda scratch: scratch / "model.gguf"
-demo._dequantise = slow
+dequantised._dequantise = slow
 demo.folder(lambda line: None)
 """
 
@@ -91,12 +91,12 @@ def test_a_killed_run_leaves_nothing_that_is_taken_for_a_model(cache: Path, monk
     process.communicate()
     assert not demo.target().exists()
     (left,) = cache.iterdir()
-    monkeypatch.setattr(demo, "_dequantise", writes("whole"))
+    monkeypatch.setattr(dequantised, "_dequantise", writes("whole"))
     folder = demo.folder(lambda _: None)
     assert (folder / "model.safetensors").read_text(encoding="utf-8") == "whole"
     assert left.exists()  # it might belong to a run that is still at work
 
-    hours_ago = time.time() - 2 * demo.STALE_SECONDS
+    hours_ago = time.time() - 2 * dequantised.STALE_SECONDS
     os.utime(left, (hours_ago, hours_ago))
     folder.rename(cache / "elsewhere")
     demo.folder(lambda _: None)
@@ -104,12 +104,12 @@ def test_a_killed_run_leaves_nothing_that_is_taken_for_a_model(cache: Path, monk
 
 
 def test_the_run_that_comes_second_takes_what_the_first_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def overtaken(_: Path, made: Path) -> None:
-        writes("second")(_, made)
+    def overtaken(_: Path, made: Path, refused: str) -> None:
+        writes("second")(_, made, refused)
         demo.target().mkdir()
         (demo.target() / "model.safetensors").write_text("first", encoding="utf-8")
 
-    monkeypatch.setattr(demo, "_dequantise", overtaken)
+    monkeypatch.setattr(dequantised, "_dequantise", overtaken)
     assert (demo.folder(lambda _: None) / "model.safetensors").read_text(encoding="utf-8") == "first"
 
 
@@ -132,7 +132,7 @@ def test_a_release_that_cannot_read_the_file(cache: Path, monkeypatch: pytest.Mo
 def test_asking_whether_it_is_installed_imports_nothing_heavy() -> None:
     code = (
         "import sys; from gemma_doctor import demo; demo.installed()\n"
-        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'gguf', 'numpy')))"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'gguf', 'numpy', 'peft')))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 

@@ -306,7 +306,7 @@ def test_the_skeleton_is_drilled_unless_the_flag_says_real(answer: Any, capsys: 
     assert cli.main(["drill", "run.yaml"]) == 0
     settings = seen[0][0]
     assert (settings.weights, settings.output, settings.static) == ("skeleton", None, False)
-    assert (settings.prompt, settings.max_new_tokens) == (None, None)
+    assert (settings.prompts, settings.max_new_tokens) == ((), None)
     assert (settings.ignore, settings.overrides) == (("known-release",), {"rms_norm_eps": 1e-5})
     assert "takes long" not in capsys.readouterr().err
     assert cli.main(["drill", "run.yaml", "--weights", "real"]) == 0

@@ -17,6 +17,7 @@ from gemma_doctor.evidence import SLIDING
 from gemma_doctor.faults import all_faults
 from gemma_doctor.heatmap import heatmap
 from gemma_doctor.loading import Patient
+from gemma_doctor.prompt import Prompt
 from gemma_doctor.settings import Settings
 from gemma_doctor.view import View
 
@@ -29,7 +30,8 @@ def chart_of(patient_of: PatientOf, monkeypatch: pytest.MonkeyPatch) -> Callable
     """Charts of cached skeletons."""
 
     def made(preset: str = "gemma-3-270m", backend: str | None = None, prompt: str | None = None, **view: Any) -> Chart:
-        settings = Settings(subject=preset, weights="skeleton", attn_implementation=backend, prompt=prompt)
+        prompts = () if prompt is None else (Prompt("given prompt", prompt),)
+        settings = Settings(subject=preset, weights="skeleton", attn_implementation=backend, prompts=prompts)
         monkeypatch.setattr(heatmap_module, "admit", lambda *_args: patient_of(preset, backend))
         return heatmap(settings, View(**view), lambda line: None)
 

@@ -43,6 +43,16 @@ def test_flags_reach_the_view(shown: dict[str, Any], capsys: pytest.CaptureFixtu
     assert "gemma-3-270m: what token" in capsys.readouterr().out
 
 
+def test_a_conversation_and_the_subject_flags_reach_the_settings(shown: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "talk.yaml").write_text("- {role: user, content: Why}")
+    assert (
+        cli.main(["heatmap", "org/model", "--chat", str(tmp_path / "talk.yaml"), "--offline", "--revision", "v1"]) == 0
+    )
+    settings = shown["settings"]
+    assert [one.messages[0].content for one in settings.prompts] == ["Why"]
+    assert (settings.offline, settings.revision) == (True, "v1")
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_file_is_written_and_its_path_printed(
     shown: dict[str, Any], form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

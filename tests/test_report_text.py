@@ -296,7 +296,10 @@ def everywhere(report: Report) -> Report:
         for one in report.results
     )
     subject = {**report.subject, "name": EVIL, "family": EVIL, "layer_kinds": (EVIL,) * 18, "cut": EVIL}
-    return replace(report, results=results, subject=subject, remarks=(EVIL,), passes={"prompt_from": EVIL})
+    ran = [{"name": EVIL, "forwards": 1, "tokens": 2}]
+    other = {"name": EVIL, "from": EVIL, "prompt_length": 3, "way": EVIL, "ended_by": 1}
+    passes = {"prompt_from": EVIL, "filled_from": EVIL + EVIL, "prompts": [other], "ran": ran}
+    return replace(report, results=results, subject=subject, remarks=(EVIL,), passes=passes)
 
 
 @pytest.mark.parametrize("width", [80, None])
@@ -360,3 +363,48 @@ def test_what_a_mask_costs_is_told_to_those_who_ask() -> None:
     (line,) = (one for one in render(timed, verbosity=1).splitlines() if " ms" in one)
     said = "prefill of 520, 520 keys: math 5.1 ms; flash 2.5 ms if all were allowed; "
     assert line.endswith(said + "1.2 ms with is_causal instead of its mask")
+
+
+def test_the_headline_names_every_prompt_and_where_the_rest_comes_from() -> None:
+    talk: dict[str, object] = {"name": "conversation talk.yaml", "from": "the conversation talk.yaml"}
+    talk |= {"prompt_length": 34, "generated": 64, "crossed_at": 478}
+    served = {**talk, "name": "as served: conversation talk.yaml", "generated": 12, "crossed_at": None}
+    served |= {"way": "as served: do_sample=True, end tokens in force", "ended_by": 106}
+    rough = {"name": "given prompt 2", "from": "random ids, one a word of the given prompt 2 (seed 0)", "generated": 3}
+    passes = {
+        **HEALTHY.passes,
+        "prompt_from": "the given prompt 1",
+        "filled_from": "docstrings (3.11.7, sha256 0f1e2d3c4b5a)",
+        "long_text": {"length": 1536, "from": "docstrings"},
+        "prompts": [talk, served, {**rough, "prompt_length": 5}],
+    }
+    lines = render(replace(HEALTHY, passes=passes)).splitlines()
+    assert lines[1].endswith(
+        "; prompt 504 from the given prompt 1, generated 96, window crossed at step 8, long text 1,536, "
+        "other texts from docstrings (3.11.7, sha256 0f1e2d3c4b5a)"
+    )
+    assert lines[2:5] == [
+        "conversation talk.yaml: prompt 34, generated 64, window crossed at step 478",
+        "as served: conversation talk.yaml: prompt 34, generated 12, ended by token 106; "
+        "do_sample=True, end tokens in force",
+        "given prompt 2: prompt 5 from random ids, one a word (seed 0), generated 3",
+    ]
+
+
+def test_every_pass_is_listed_for_those_who_ask() -> None:
+    ran = [
+        {"name": "long generate", "forwards": 72, "tokens": 575},
+        {"name": "route chunked-prefill on a skeleton", "forwards": 60, "tokens": 1709},
+    ]
+    timing = {**HEALTHY.timing, "passes": {"long generate": 9.876}}
+    listed = replace(HEALTHY, passes={**HEALTHY.passes, "ran": ran}, timing=timing)
+    assert "passes that ran" not in render(listed)
+    lines = render(listed, verbosity=1).splitlines()
+    first = next(index for index, line in enumerate(lines) if line.startswith("passes that ran"))
+    assert [line.split() for line in lines[first : first + 3]] == [
+        ["passes", "that", "ran", "forwards", "tokens", "seconds"],
+        ["long", "generate", "72", "575", "9.88"],
+        ["route", "chunked-prefill", "on", "a", "skeleton", "60", "1,709"],
+    ]
+    assert len(lines[first]) == len(lines[first + 1])  # the columns stand below each other
+    assert lines[first].index("forwards") + 8 == lines[first + 1].index("72") + 2

@@ -32,6 +32,6 @@ def test_a_faulty_sample_fails_with_its_check_as_the_only_cause(path: Path) -> N
     assert report.exit_code == 1
 
 
-@pytest.mark.parametrize("check", ["sliding-window", "rope-theta", "rms-norm-eps"])
+@pytest.mark.parametrize("check", ["sliding-window", "layer-pattern", "rope-theta", "rms-norm-eps"])
 def test_there_is_a_sample_for_every_check_of_the_configuration(check: str) -> None:
     assert any(path.stem.startswith(check) for path in FAULTY)

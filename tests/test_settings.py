@@ -28,6 +28,10 @@ def refusal(folder: Path, environment: dict[str, str] | None = None, **flags: ob
     return caught.value
 
 
+def texts_of(settings: Settings) -> list[str]:
+    return [one.text for one in settings.prompts]
+
+
 # --- who overrules whom ----------------------------------------------------------------------------------------------
 
 
@@ -60,8 +64,8 @@ def test_flag_over_environment_over_run_file_over_default(tmp_path: Path) -> Non
 
 
 def test_every_setting_has_an_origin(tmp_path: Path) -> None:
-    named = set(PARSERS) - {"prompt_file"}
-    assert set(resolve({}, {}, tmp_path).origins) == named
+    named = set(PARSERS) - {"prompt", "prompt_file", "chat"}
+    assert set(resolve({}, {}, tmp_path).origins) == named | {"prompts"}
 
 
 def test_an_argument_beats_the_run_files_subject(tmp_path: Path) -> None:
@@ -72,7 +76,7 @@ def test_an_argument_beats_the_run_files_subject(tmp_path: Path) -> None:
 
 def test_a_prompt_on_the_command_line_beats_the_run_files_prompt_file(tmp_path: Path) -> None:
     run = write(tmp_path / "run.yaml", "prompt-file: missing.txt\n")
-    assert resolve({"config": run, "prompt": "hello"}, {}, tmp_path).prompt == "hello"
+    assert texts_of(resolve({"config": run, "prompt": "hello"}, {}, tmp_path)) == ["hello"]
 
 
 def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
@@ -147,7 +151,7 @@ def test_paths_in_a_run_file_are_seen_from_the_run_file(tmp_path: Path) -> None:
     def subject_of(written: str) -> str | None:
         run = write(tmp_path / "in" / "run.yaml", f"subject: {written}\nprompt-file: prompt.txt\n")
         settings = resolve({"config": run}, {}, tmp_path)
-        assert settings.prompt == "hello"
+        assert texts_of(settings) == ["hello"]
         return settings.subject
 
     assert subject_of("./my-model") == str(tmp_path / "in" / "my-model")
@@ -221,7 +225,13 @@ def test_an_empty_run_file_is_none(tmp_path: Path) -> None:
         ("overrides: [a]", "it takes a mapping of configuration keys"),
         ("overrides: {1: 2}", "it takes a mapping of configuration keys"),
         ("expect: 7", "it takes a mapping of configuration keys"),
-        ("prompt: a\nprompt-file: b", "both a prompt and a prompt file"),
+        ("prompt: [a, '']", "'prompt' is empty"),
+        ("prompt: [a, 1]", "it takes a text, or a list of texts"),
+        ("prompt: []", "it takes a text, or a list of texts"),
+        ("prompt: {a: b}", "it takes a text, or a list of texts"),
+        ("prompt: [a, b, ' a ']", "given prompt 3: says the same as the given prompt 1"),
+        ("chat: missing.yaml", "missing.yaml: cannot be read (No such file or directory)"),
+        ("chats: missing.yaml", "unknown key 'chats'; did you mean chat?"),
         ("quiet: true\nverbose: 1", "quiet and verbose exclude each other"),
         ("config: other.yaml", "unknown key 'config'"),
     ],
@@ -284,8 +294,8 @@ def test_strict_skips_need_a_subject(tmp_path: Path) -> None:
 def test_the_prompt_from_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe\n"))
     settings = resolve({"prompt_file": "-"}, {}, tmp_path)
-    assert settings.prompt == "from a pipe\n"
-    assert settings.origins["prompt"] == "flag"
+    assert texts_of(settings) == ["from a pipe\n"]
+    assert settings.origins["prompts"] == "flag"
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", None])

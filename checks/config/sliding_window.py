@@ -2,8 +2,8 @@
 
 What it proves
     The window in the published file (under any spelling), in the loaded configuration, in every attention module that
-    keeps one, and the widest span from a query back to a key that masks and key lengths allow in each layer are one
-    number W. A query sees itself and the W - 1 keys before it; layers without a window see everything before them.
+    keeps one, and the widest span from a query back to a key that masks and key lengths allow in each sliding layer are
+    one number W: a query sees itself and the W - 1 keys before it. Which layers slide is for `layer-pattern` to say.
 
 Why it matters
     With another window than the one it was trained with, a model forgets early, or reads what it never learned to
@@ -26,29 +26,35 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
-from gemma_doctor.evidence import SLIDING, Config, ConfigFacts, Expectation, ModelFacts, Pass, Trace
-from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
+from gemma_doctor.evidence import (
+    SLIDING,
+    Config,
+    ConfigFacts,
+    Expectation,
+    ModelFacts,
+    Span,
+    Trace,
+    place_of,
+    spans,
+)
+from gemma_doctor.finding import Examined, Finding, Severity, counted
 
 
 @check()
 def sliding_window(config: Config, facts: ModelFacts | None, trace: Trace | None) -> Iterator[Finding | Examined]:
     """Published = loaded = each attention module = the widest span that is really read."""
     yield from _against_expectations(config, facts)
-    yield from _nowhere_in_force(config.published, facts)
     _refuse_if_none(config, facts)
     yield from _written(config.published)
-    spans = list(_spans(trace)) if trace else []
-    sliding = [span for span in spans if span.kind == SLIDING]
+    sliding = [span for span in spans(trace) if span.kind == SLIDING] if trace else []
     wanted = _wanted(config.published, facts)
     if facts is not None:
         yield from _direction(config.published, facts)
         set_otherwise = list(_set_otherwise(config.published, facts, wanted, sliding))
         yield from set_otherwise or _read_otherwise(config.published, facts, wanted, sliding)
-        yield from _limited(span for span in spans if span.kind != SLIDING)
     proven = len({span.layer for span in sliding if span.crosses and not span.wrong})
     yield Examined(1 + proven, " = ".join(_links(config.published, facts, wanted, proven if trace else None)))
 
@@ -58,8 +64,6 @@ def _refuse_if_none(config: Config, facts: ModelFacts | None) -> None:
     for one in config.expectations if facts is None else ():
         if one.binding and one.facts.window_in_force is not None and not _says_window(published):
             raise CouldNotLook("a window is expected, and the file names none")
-        if one.binding and one.facts.layer_kinds is not None and published.layer_kinds is None:
-            raise CouldNotLook("kinds of layers are expected, and the file names none")
     if any(one.facts.window_in_force is not None for one in config.expectations):
         return
     if published.switched_off:
@@ -103,16 +107,8 @@ def _said(facts: ConfigFacts) -> str:
 
 
 def _written(published: ConfigFacts) -> Iterator[Finding]:
-    """What no reader could make sense of."""
+    """A window that no reader could make sense of."""
     kinds, window = published.layer_kinds, published.window
-    if kinds is not None and published.layers is not None and len(kinds) != published.layers and published.pattern:
-        yield Finding(
-            title=f"{published.pattern.key} does not have one entry for each layer",
-            severity=Severity.ERROR,
-            observed=f"{len(kinds)} entries in {published.origin}",
-            expected=f"{published.layers} (num_hidden_layers)",
-            do=f"write {published.layers} entries into {published.pattern.key}",
-        )
     if window is None:
         return
     value, whole = window.value, isinstance(window.value, int) and not isinstance(window.value, bool)
@@ -127,28 +123,9 @@ def _written(published: ConfigFacts) -> Iterator[Finding]:
         )
 
 
-def _nowhere_in_force(published: ConfigFacts, facts: ModelFacts | None) -> Iterator[Finding]:
-    """Two keys decide: the switch, and the layer from which on layers slide. One can be on and the other leave none."""
-    kinds = published.layer_kinds
-    if kinds is None and facts is not None:
-        kinds = tuple(layer.kind for layer in facts.layers)
-    switch, asked = published.window_switch, published.window_in_force
-    if kinds is None or SLIDING in kinds or asked is None or switch is None or switch.value is not True:
-        return
-    decides = published.pattern.key if published.pattern else "the class default of max_window_layers"
-    yield Finding(
-        title="a window is switched on, and no layer slides",
-        severity=Severity.WARNING,
-        observed=f"{switch.key}=true and a window of {asked}, but all layers are full by {decides}",
-        expected=f"layers that slide, or {switch.key}=false",
-        do="set max_window_layers to the first layer that slides (0: all of them), or switch the window off",
-    )
-
-
 def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[Finding]:
     for one in config.expectations:
         yield from _another_window(one, config.published, facts)
-        yield from _other_kinds(one, config.published, facts)
 
 
 def _says_window(facts: ConfigFacts) -> bool:
@@ -172,27 +149,6 @@ def _another_window(one: Expectation, published: ConfigFacts, facts: ModelFacts 
     )
 
 
-def _other_kinds(one: Expectation, published: ConfigFacts, facts: ModelFacts | None) -> Iterator[Finding]:
-    """The kinds of the layers as written; if only loaded, of all layers, or of the kinds that a skeleton keeps."""
-    expected, found, origin = one.facts.layer_kinds, published.layer_kinds, published.origin
-    if expected is not None and found is None and facts is not None:
-        found, origin = tuple(layer.kind for layer in facts.layers), facts.loaded.origin
-        if len(found) != len(expected) and set(found) == set(expected):
-            return
-    if expected is None or found is None or found == expected:
-        return
-    layer = next((i for i, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), None)
-    what = (f"{len(found)} layers", f"{len(expected)}") if layer is None else (found[layer], expected[layer])
-    yield Finding(
-        title="the layers are not of the kinds expected",
-        severity=one.severity,
-        where=Location(layers=() if layer is None else (layer,)),
-        observed=f"{what[0]} in {origin}",
-        expected=f"{what[1]} ({one.facts.origin})",
-        do="set the pattern of the layers back, or drop the expectation if this is on purpose",
-    )
-
-
 def _direction(published: ConfigFacts, facts: ModelFacts) -> Iterator[Finding]:
     if facts.causal and not published.causal:
         yield Finding(
@@ -207,67 +163,11 @@ def _direction(published: ConfigFacts, facts: ModelFacts) -> Iterator[Finding]:
 # --- what is set and what is read ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Span:
-    """The widest reach back of one layer in one pass, itself included, in tokens.
-
-    Attributes:
-        widest, due: of the prefill; of the whole pass where a later step reaches too far.
-        crosses: the pass outgrew the window, so the figure proves something.
-    """
-
-    layer: int
-    kind: str
-    pass_name: str
-    widest: int
-    due: int
-    crosses: bool
-
-    @property
-    def wrong(self) -> bool:
-        return self.widest != self.due
-
-    def words(self) -> str:
-        return f"layer {self.layer} reads {self.widest} keys where {self.due} are due (pass {self.pass_name!r})"
-
-
-def _spans(trace: Trace) -> Iterator[_Span]:
-    for one in trace.passes:
-        if one.padded:
-            continue
-        prefill: dict[int, int] = {}
-        later: dict[int, int] = {}
-        longest: dict[int, int] = {}
-        for step, forward in enumerate(one.forwards):
-            for call in forward.calls:
-                reach = forward.reach(call)
-                if reach is not None:
-                    longest[call.layer] = forward.total
-                    widest = later if step else prefill
-                    widest[call.layer] = max(widest.get(call.layer, 0), reach)
-        for layer, reach in prefill.items():
-            yield _span(one, layer, trace.layer_kinds[layer], reach, later.get(layer, 0), longest[layer])
-
-
-def _span(one: Pass, layer: int, kind: str, prefill: int, later: int, longest: int) -> _Span:
-    """Steps that reach too far count against the window; steps that reach too short have lost keys in the cache."""
-    limit = one.window if one.window and kind == SLIDING else longest
-    due, due_later = min(limit, one.prompt_length), min(limit, longest)
-    if prefill == due and later > due_later:
-        return _Span(layer, kind, one.name, later, due_later, longest > limit)
-    return _Span(layer, kind, one.name, prefill, due, longest > limit)
-
-
-def _where(wrong: Iterable[_Span], layers: Iterable[int] = ()) -> Location:
-    found = tuple(sorted({*layers, *(span.layer for span in wrong)}))
-    return Location(found, tuple(dict.fromkeys(span.pass_name for span in wrong)))
-
-
 def _source(published: ConfigFacts) -> str:
     return f"{published.window.key} in {published.origin}" if published.window else "loaded config"
 
 
-def _set_otherwise(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: Iterable[_Span]) -> Iterator[Finding]:
+def _set_otherwise(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: Iterable[Span]) -> Iterator[Finding]:
     """The configuration or modules have another window; what their layers read comes along."""
     sliding = [layer for layer in facts.layers if layer.kind == SLIDING]
     odd = {x.index: value for x in sliding for value in x.window_attributes.values() if value != wanted}
@@ -277,13 +177,13 @@ def _set_otherwise(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans
     wrong = [span for span in spans if span.wrong]
     seen = [f"loaded {_said(facts.loaded)}"]
     seen += [f"modules {', '.join(sorted({str(value) for value in odd.values()}))}"] if odd else []
-    seen += [wrong[0].words()] if wrong else []
+    seen += [str(wrong[0])] if wrong else []
     yield Finding(
         title="sliding layers do not have the published window"
         if sliding
         else "the published window is lost on loading",
         severity=Severity.ERROR,
-        where=_where(wrong, [layer.index for layer in sliding] if lost else odd),
+        where=place_of(wrong, [layer.index for layer in sliding] if lost else odd),
         observed="; ".join(seen),
         expected=f"{wanted} everywhere ({_source(published)})",
         do="set the window in the configuration before the model is built from it",
@@ -291,32 +191,16 @@ def _set_otherwise(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans
     )
 
 
-def _read_otherwise(
-    published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: Iterable[_Span]
-) -> Iterator[Finding]:
+def _read_otherwise(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans: Iterable[Span]) -> Iterator[Finding]:
     """Only the measurement differs: that stands at the gate where it was seen."""
     wrong = [span for span in spans if span.wrong]
     if wrong:
         yield Finding(
             title="sliding layers do not have the published window",
             severity=Severity.ERROR,
-            where=_where(wrong),
+            where=place_of(wrong),
             gate="mask",
-            observed=f"loaded {_said(facts.loaded)}; {wrong[0].words()}",
+            observed=f"loaded {_said(facts.loaded)}; {wrong[0]}",
             expected=f"{wanted} everywhere ({_source(published)})",
             do="look at what builds the mask of these layers: configuration and modules have the right window",
-        )
-
-
-def _limited(spans: Iterable[_Span]) -> Iterator[Finding]:
-    wrong = [span for span in spans if span.wrong]
-    if wrong:
-        yield Finding(
-            title="layers that should read everything do not",
-            severity=Severity.ERROR,
-            where=_where(wrong),
-            gate="mask",
-            observed=wrong[0].words(),
-            expected=f"{wrong[0].due} keys, {wrong[0].kind} has no window",
-            do="look at layer_types and the window in the configuration: the window reaches layers that have none",
         )

@@ -34,12 +34,11 @@ import numpy as np
 from gemma_doctor.check import CouldNotLook, NotApplicable, check, nothing_there
 from gemma_doctor.evidence import Floats, Forward, ModelFacts, Pass, Trace, Turn
 from gemma_doctor.finding import Examined, Finding, Severity, Sighting
-from gemma_doctor.oracle import EPSILON, inverse_frequencies
+from gemma_doctor.oracle import EPSILON, live_frequencies
 
 # Of float32: cos and sin are computed from position x frequency, whose rounding grows with it.
 RELATIVE_ERROR = 1e-5
 NEAR = 64  # positions around the right one among which a wrong angle's own is looked for
-FOLLOW_THE_LENGTH = ("dynamic", "longrope")
 
 
 @check()
@@ -47,7 +46,7 @@ def rope_positions(facts: ModelFacts, trace: Trace) -> Iterator[Finding | Examin
     """Each layer is turned by the angles of the positions of its own forward."""
     if not facts.rotary:
         raise NotApplicable("the model has no rotary frequencies")
-    live = functools.cache(functools.partial(_frequencies, facts))
+    live = functools.cache(functools.partial(live_frequencies, facts))
     seen: dict[str, Sighting] = {}
     looked, left = 0, Counter[str]()
     for one, step, forward, turn in _turns(trace):
@@ -100,21 +99,6 @@ def _by_kind(turn: Turn, trace: Trace) -> Iterator[tuple[str, list[int]]]:
     kinds = {layer: trace.layer_kinds.get(layer, "") for layer in turn.layers}
     for kind in dict.fromkeys(kinds.values()):
         yield kind, sorted(layer for layer, own in kinds.items() if own == kind)
-
-
-def _frequencies(facts: ModelFacts, kind: str, length: int) -> Floats | None:
-    """That layers of a kind turn by, in a forward up to `length` positions; None if they are not known.
-
-    They are the model's own, right or wrong, so that only the position is judged.
-    """
-    claim = facts.loaded.rope.get(kind) or facts.loaded.rope.get("")
-    if claim is None or claim.rope_type not in FOLLOW_THE_LENGTH:
-        return next((buffer.values for buffer in facts.rotary if buffer.kind in (kind, "")), None)
-    head_dim = next((layer.head_dim for layer in facts.layers if layer.kind == kind), 0)
-    try:
-        return inverse_frequencies(claim, head_dim, facts.loaded.max_positions, length)[0]
-    except ValueError:
-        return None
 
 
 def _is_at(position: int, turn: Turn, right: Floats) -> bool:

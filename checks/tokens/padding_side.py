@@ -3,14 +3,15 @@
 What it proves
     In the padded batch, run as the subject's tokenizer would pad it, the last column of each row is a real token; where
     it is a pad, the row's next-token logits are compared with the same row run alone. The tokenizer's setting, where
-    there is one, is compared with the side on which the batch was padded.
+    there is one, is compared with the side on which the batch was padded, and read again after generate() ran.
 
 Why it matters
     `generate` continues from the last column. If that is a pad, the model continues a sentence that ends in padding: on
     Gemma 3 270M with 40 right pads the logits there were off by 13.5 and another token came first.
 
 How to fix
-    `tokenizer.padding_side = "left"` before batching for generation, and always pass the attention mask.
+    `tokenizer.padding_side = "left"` before batching for generation, and always pass the attention mask. Where a
+    wrapper of generate() changes the setting, set it again before every batch.
 
 Known limits
     Left padding cuts nothing off: with the mask passed, the last column stayed within 6e-5 (measured). Right padding is
@@ -52,6 +53,8 @@ def padding_side(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> Iterat
             do=DO,
             standing=True,
         )
+    if batch.side_after != batch.side_before:
+        yield _flipped(batch)
     padded = int((~batch.real).any(axis=1).sum())
     said = f"{counted(len(batch.real), 'row')}, {padded} padded on the {batch.side}"
     said += f" ({_setting(batch, tokenizer)})" if tokenizer is not None else ""
@@ -64,6 +67,20 @@ def _setting(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> str:
         return f"side set by {batch.side_from}"
     against = "" if tokenizer.padding_side == batch.side else f", batch padded on the {batch.side}"
     return f"tokenizer set to {tokenizer.padding_side}{against}"
+
+
+def _flipped(batch: PaddedBatch) -> Finding:
+    """Right from the next batch on: the one that ran was padded before."""
+    wrong = batch.side_after == "right"
+    return Finding(
+        title="generate() changes the tokenizer's padding side",
+        severity=Severity.ERROR if wrong else Severity.WARNING,
+        observed=f"{batch.side_before} before, {batch.side_after} after",
+        expected=f"{batch.side_before}: what a wrapper changes, it sets back",
+        effect="from the second batch on, generate() continues from pads" if wrong else "",
+        do=f'set tokenizer.padding_side = "{batch.side_before}" before every batch, or generate without that wrapper',
+        standing=True,
+    )
 
 
 def _ends_in_pads(batch: PaddedBatch, rows: list[int], decided: str) -> Finding:

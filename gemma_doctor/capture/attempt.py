@@ -49,6 +49,7 @@ class Attempt:
         asked: new tokens that generate() was asked for, 0 if it was not called.
         alone: it was not a row among others.
         among: ids that could be chosen at each step, shape (steps, n), for CHOICES; None for all.
+        compiled_at: columns of the decode steps at which graphs were compiled, ascending.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Attempt:
     asked: int = 0
     alone: bool = True
     among: torch.Tensor | None = None
+    compiled_at: tuple[int, ...] = ()
 
 
 def named(text: str, way: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -12,12 +13,29 @@ import numpy as np
 
 from gemma_doctor import compat, evidence, loading
 from gemma_doctor.advisories import concerning
-from gemma_doctor.capture import device, flash, generations, kernels, model_facts
+from gemma_doctor.capture import (
+    device,
+    drift,
+    flash,
+    generations,
+    gguf,
+    kernels,
+    ledger,
+    model_facts,
+    tokenizer,
+    tokenizer_texts,
+    tokenizer_words,
+)
+from gemma_doctor.capture.lengths import lengths
+from gemma_doctor.capture.long_text import long_text
 from gemma_doctor.capture.passes import STEPS, Passes
+from gemma_doctor.capture.rope_effect import rope_effect
+from gemma_doctor.capture.rotary_range import rotary_range
 from gemma_doctor.capture.routes import NOT_CAUSAL, Routes
 from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.evidence import (
     Generations,
+    Ints,
     LayerRotation,
     ModelFacts,
     PaddedBatch,
@@ -46,6 +64,7 @@ class Collector:
         patient: as given.
         facts: its configuration and modules.
         passes: what was run on it.
+        ledger: everything that ran, and what it took.
     """
 
     def __init__(self, patient: Patient, settings: Settings, progress: Progress, brief: bool = False) -> None:
@@ -54,16 +73,29 @@ class Collector:
         self._seconds: dict[type, float] = {}
         self._refused: dict[tuple[type, str], NotApplicable | CouldNotLook] = {}
         self._closed = ""
+        self._side_before = None if patient.tokenizer is None else str(patient.tokenizer.padding_side)
+        self.ledger = ledger.Ledger()
         self.facts = model_facts.model_facts(patient)
         self.passes = Passes(patient, self.facts, settings, progress, brief)
         self.routes = Routes(patient, self.passes, settings, brief=brief)
         self._makers: dict[type, Callable[[], Any]] = {
             evidence.Config: lambda: patient.subject.config,
+            evidence.ConfigDrift: lambda: self.config_drift,
+            evidence.GgufFacts: lambda: gguf.gguf_facts(patient.gguf),
+            evidence.Lengths: lambda: lengths(patient, self.passes.text, settings),
             evidence.ModelFacts: lambda: self.facts,
+            evidence.RopeEffect: lambda: rope_effect(patient, self.facts, self.passes.text, progress),
+            evidence.RotaryRange: lambda: rotary_range(patient, self.facts.loaded),
             TokenizerFacts: lambda: self.tokenizer,
+            evidence.BosUse: lambda: tokenizer.bos_use(patient),
+            evidence.Truncation: lambda: tokenizer_texts.truncation(patient, self.passes, settings),
+            evidence.TokenizerIntegrity: lambda: tokenizer_words.integrity(patient),
+            evidence.PaddedTexts: lambda: tokenizer_texts.padded_texts(patient),
+            evidence.StopTokens: lambda: tokenizer_texts.stop_tokens(patient),
             Trace: lambda: self.trace,
             PaddedBatch: lambda: self.padded_batch,
             Generations: lambda: self.generations,
+            evidence.LongText: lambda: self.long_text,
             evidence.KernelProfile: lambda: self.kernel_profile,
             evidence.DeviceMemory: lambda: device.device_memory(patient),
             evidence.FlashWindow: lambda: flash.flash_window(
@@ -83,7 +115,8 @@ class Collector:
             raise self._refused[kind, of]
         started = time.perf_counter()
         try:
-            return self._route(of) if kind is RouteRun else self._makers[kind]()
+            with self.ledger.open(ledger.in_words(kind)):
+                return self._route(of) if kind is RouteRun else self._makers[kind]()
         except (NotApplicable, CouldNotLook) as error:
             self._refused[kind, of] = error
             raise
@@ -103,16 +136,22 @@ class Collector:
             "other passes": self._seconds.get(Trace, 0.0) - generate,
             "rows alone": self._seconds.get(PaddedBatch, 0.0),
             "profiling": self._seconds.get(evidence.KernelProfile, 0.0),
+            "long text": self._seconds.get(evidence.LongText, 0.0),
             "routes": self._seconds.get(RouteRun, 0.0),
         }
         if "kernel_profile" in vars(self):
             rates["attention_backend"] = kernels.timing(self.kernel_profile)
+        rates["passes"] = {name: one.seconds for name, one in self.ledger.ran.items()}
         return {**rates, "phases": {name: spent for name, spent in phases.items() if spent > 0}}
 
     def lengths(self) -> dict[str, object]:
         """What was run, for the report's headline."""
+        ran = [{"name": name, "forwards": one.forwards, "tokens": one.tokens} for name, one in self.ledger.ran.items()]
+        rest: dict[str, object] = {"ran": ran} if ran else {}
+        if "long_text" in vars(self):
+            rest["long_text"] = {"length": self.long_text.length, "from": self.long_text.source}
         if not self.passes.done:
-            return {}
+            return rest
         facts: dict[str, object] = {
             "routes_in_use": sorted(self.routes.declared),
             "depth": self._settings.depth,
@@ -123,31 +162,15 @@ class Collector:
         }
         if not facts["true_window_crossed"]:
             facts["true_window_left_out"] = "" if self._brief else "W is too long for a skeleton"
-        crossing = self.passes.done.get("long generate")
-        if crossing:
-            generated = crossing.forwards[-1].total - crossing.prompt_length + 1 if crossing.forwards else 0
-            step = max((crossing.window or 0) - crossing.prompt_length, 0)
-            facts |= {
-                "prompt_length": crossing.prompt_length,
-                "prompt_from": self.passes.text.user_source,
-                "filled_from": self.passes.text.source,
-                "generated": generated,
-                "crossed_at": step if crossing.window and generated > step else None,
-            }
-        return facts
+        return facts | self.passes.continuations.facts() | rest
+
+    @cached_property
+    def config_drift(self) -> evidence.ConfigDrift:
+        return drift.config_drift(self.patient)
 
     @cached_property
     def tokenizer(self) -> TokenizerFacts:
-        tokenizer = self.patient.tokenizer
-        if tokenizer is None:
-            raise NotApplicable("a bare config has no tokenizer")
-        return TokenizerFacts(
-            class_name=type(tokenizer).__name__,
-            padding_side=str(tokenizer.padding_side),
-            pad_token_id=tokenizer.pad_token_id,
-            bos_token_id=tokenizer.bos_token_id,
-            vocabulary=len(tokenizer),
-        )
+        return tokenizer.tokenizer_facts(self.patient)
 
     @cached_property
     def trace(self) -> Trace:
@@ -164,11 +187,13 @@ class Collector:
         if self._closed:
             raise CouldNotLook(self._closed)
         routes = self._routes_with(name)
-        with routes.threads():
+        on_it = nullcontext() if routes is self.routes else ledger.elsewhere("on a skeleton")
+        with routes.threads(), on_it, ledger.entry(f"route {name}"):
             return routes.run(name)
 
     def _routes_with(self, name: str) -> Routes:
-        return self.routes if name in self.routes.declared else self._unused_routes
+        """The subject's own for "": what is no route runs on it."""
+        return self.routes if name in ("", *self.routes.declared) else self._unused_routes
 
     @cached_property
     def _unused_routes(self) -> Routes:
@@ -177,7 +202,7 @@ class Collector:
         if other is None:
             return self.routes
         self._progress("routes that are not in use: on a skeleton")
-        settings = replace(self._settings, prompt=None)
+        settings = replace(self._settings, prompts=())
         passes = Passes(other, model_facts.model_facts(other), settings, lambda line: None)
         return Routes(other, passes, settings, stand_in=True)
 
@@ -194,7 +219,8 @@ class Collector:
         edge = self.passes.edge
         # in window widths: the crossing and its reference 2, W-1, W and W+1 3, beyond 2, scored 2, second turn 1, batch
         # and rows alone 5; decode steps: the crossing, and a few in each of seven other passes
-        prefill, decode = 15 * edge, self.passes.asked(edge) + 7 * STEPS
+        more_prefill, more_decode = self.passes.continuations.beside_the_long
+        prefill, decode = 15 * edge + more_prefill, self.passes.asked(edge) + 7 * STEPS + more_decode
         about = "a few seconds"
         model = self.patient.model
         if self.patient.subject.weights == "real" and self.patient.device == "cpu":
@@ -227,6 +253,9 @@ class Collector:
             side=self.patient.padding_side,
             side_from="this tool (no tokenizer)" if self.patient.tokenizer is None else "tokenizer",
             real=frozen(batch.real),
+            positions=_positions(batch.recorded, batch.real.shape),
+            side_before=self._side_before,
+            side_after=None if self.patient.tokenizer is None else str(self.patient.tokenizer.padding_side),
             deviation=frozen(np.array([float((row - one).abs().max()) for row, one in pairs])),
             # another token comes first, and the row alone tells the two apart clearly
             flips=frozen(np.array([bool(one.max() - one[row.argmax()] > FLIP_FLOORS * floor) for row, one in pairs])),
@@ -252,12 +281,26 @@ class Collector:
         return kernels.kernel_profile(self.patient, self.passes)
 
     @cached_property
+    def long_text(self) -> evidence.LongText:
+        if self._closed:
+            raise CouldNotLook(self._closed)
+        return long_text(self.passes)
+
+    @cached_property
     def generations(self) -> Generations:
         if not self.facts.causal:
             raise NotApplicable(NOT_CAUSAL)
         if self._closed and "long generate" not in self.passes.done:
             raise CouldNotLook(self._closed)
         return generations.generations(self.passes)
+
+
+def _positions(batch: Pass, shape: tuple[int, ...]) -> Ints | None:
+    """Positions of a batch's prompt, if it was fed in one forward."""
+    prefill = batch.forwards[0] if batch.forwards else None
+    if prefill is None or prefill.positions is None or prefill.fed != shape[1]:
+        return None
+    return frozen(np.broadcast_to(prefill.positions, shape))
 
 
 def _trace(

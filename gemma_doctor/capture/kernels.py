@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemma_doctor import compat
+from gemma_doctor.capture import ledger
 from gemma_doctor.capture.hooks import fed_columns, hooked
 from gemma_doctor.capture.masks import readable
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
@@ -67,6 +68,7 @@ def kernel_profile(patient: Patient, passes: Passes) -> KernelProfile:
                 compat.generate(model, ids, torch.ones_like(ids), 2)
             else:
                 model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+        ledger.count(2 if passes.facts.causal else 1, length + passes.facts.causal)
     except compat.CannotWatch as error:
         raise CouldNotLook(str(error)) from error
     except Exception as error:  # what the subject raises is no finding here: other passes meet it as well

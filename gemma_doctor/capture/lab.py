@@ -194,12 +194,14 @@ class Lab:
         Raises:
             NotApplicable: torch cannot compile it here.
         """
-        loop, crash, found = Loop(self.model, cache), None, list[torch.Tensor]()
+        loop, crash, found, compiled_at = Loop(self.model, cache), None, list[torch.Tensor](), list[int]()
         try:
-            with compat.quiet(), torch.inference_mode(), material.compiled(self.model) as step:
+            with compat.quiet(), torch.inference_mode(), material.compiled(self.model) as (step, graphs):
                 found += loop.forward(text.ids[: text.prompt], 1)
                 while loop.seen < len(text.ids):
+                    before = graphs()
                     found += loop.forward(text.ids[loop.seen : loop.seen + 1], 1, step)
+                    compiled_at += [loop.seen - 1] if graphs() > before else []
         except Exception as error:
             if type(error).__module__.startswith("torch._dynamo"):
                 raise NotApplicable(f"it cannot be compiled here: {in_one_line(error)}") from error
@@ -211,6 +213,7 @@ class Lab:
             first=text.prompt - 1,
             logits=torch.stack(found) if found else None,
             crash=crash,
+            compiled_at=tuple(compiled_at),
         )
 
     def forward(self, text: Text, way: str = "") -> Attempt:

@@ -90,13 +90,22 @@ def in_dtype(model: Any, dtype: torch.dtype) -> Any:
 
 
 @contextmanager
-def compiled(model: Any) -> Iterator[Callable[..., Any]]:
+def compiled(model: Any) -> Iterator[tuple[Callable[..., Any], Callable[[], int]]]:
     """A model's forward, compiled: by the default backend on a GPU, without code generation on a CPU.
 
     What was compiled is thrown away afterwards.
+
+    Yields:
+        The compiled model, and what says how many graphs were compiled so far.
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
+    backend, graphs = torch._dynamo.lookup_backend("aot_eager" if on_cpu else "inductor"), list[None]()
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        graphs.append(None)
+        return backend(*args, **kwargs)
+
     try:
-        yield torch.compile(model, backend="aot_eager" if on_cpu else "inductor")
+        yield torch.compile(model, backend=counting), lambda: len(graphs)
     finally:
         torch._dynamo.reset()

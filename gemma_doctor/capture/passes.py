@@ -10,7 +10,7 @@ and of the padded batch's prefill.
 
 from __future__ import annotations
 
-import time
+import sys
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from gemma_doctor.capture import runs
-from gemma_doctor.capture.device import peak_memory_mb
+from gemma_doctor.capture import ledger, runs
+from gemma_doctor.capture.continuations import Continuations
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.capture.reference import References
-from gemma_doctor.capture.runs import Heartbeat, Run
-from gemma_doctor.capture.taken import Batch, Crossing, Taken
+from gemma_doctor.capture.runs import Run
+from gemma_doctor.capture.taken import Batch, Taken
 from gemma_doctor.capture.tokens import Tokens, padded
 from gemma_doctor.capture.wanted import around, decode_steps, some_rows
-from gemma_doctor.check import CouldNotLook
 from gemma_doctor.evidence import Bools, LayerRotation, ModelFacts, Pass
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Progress, Settings
@@ -57,6 +56,7 @@ class Passes:
         unreadable: why calls that should have been read could not be, "" if all could.
         window: W in force in most passes, None without one.
         references: the reference route.
+        continuations: what is generated on prompts of their own.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Passes:
     ) -> None:
         self.patient, self.facts, self.settings, self.progress = patient, facts, settings, progress
         self._brief = brief
-        self.text = Tokens(patient, settings.prompt, settings.seed)
+        self.text = Tokens(patient, settings.prompts, settings.seed)
         self.done: dict[str, Pass] = {}
         self.rotations: dict[int, LayerRotation] = {}
         self.timing: dict[str, float] = {}
@@ -74,6 +74,7 @@ class Passes:
         self.references = References(patient.reduced, facts.shares_kv, window)
         self.edge = window if window is not None and window > 0 else BRIEF_EDGE if brief else EDGE_WITHOUT_WINDOW
         # None where the configuration names no limit that a prompt could keep
+        self.continuations = Continuations(self, brief)
         self._positions = facts.loaded.max_positions if (facts.loaded.max_positions or 0) > 1 else None
 
     def run_all(self) -> None:
@@ -83,6 +84,8 @@ class Passes:
             _ = self.scored
             _ = self.second_turn
         _ = self.batch
+        if self.facts.causal:
+            _ = self.continuations.all
         window = self.patient.window if not self._brief else None
         if window is not None and window != self.patient.reduced_window and window <= LONGEST_TRUE_WINDOW:
             self._simple("true window", window - BEFORE_EDGE, TRUE_WINDOW_STEPS, true_window=True)
@@ -93,7 +96,7 @@ class Passes:
         lengths = {self._edge_name(delta): edge + delta for delta in (-1, 0, 1) if not self._brief}
         lengths[self._beyond[0]] = self._beyond[1]
         if self.facts.causal:
-            _ = self.crossing  # made by being asked for
+            _ = self.continuations.long  # made by being asked for
             if self.text.user is not None:
                 self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
         for name, length in lengths.items():
@@ -110,40 +113,17 @@ class Passes:
     def asked(self, prompt: int) -> int:
         """New tokens for the long generation: across the edge by the margin, what the user allows, what fits."""
         wanted = self.settings.max_new_tokens or max(self.edge - prompt, 0) + self.settings.margin
-        return wanted if self._positions is None else max(min(wanted, self._positions - prompt), 1)
+        return min(wanted, self.room(prompt))
 
-    @cached_property
-    def crossing(self) -> Crossing:
-        """From below the edge to `margin` tokens after it, and the reference route over the same tokens."""
-        user = self.text.user
+    def room(self, prompt: int) -> int:
+        """New tokens that the model has positions for after a prompt, at least one."""
+        return sys.maxsize if self._positions is None else max(self._positions - prompt, 1)
+
+    @property
+    def below_edge(self) -> int:
+        """Length of the long generation's prompt, where nobody gave one."""
         length = max(2, self.edge - (STEPS if self._brief else BEFORE_EDGE))
-        if self._positions is not None:
-            length = min(length, self._positions - 1)
-        ids = self._prompt(length) if user is None else user[None].to(self.patient.device)
-        prompt = ids.shape[1]
-        asked = self.asked(prompt)
-        self.progress(f"long generate: {prompt} tokens, then {asked} more")
-        recorder = Recorder(_all_real(ids), around(self.edge))
-        started = time.perf_counter()
-        streamer = Heartbeat(asked, self.progress)
-
-        def again(recorder: Recorder, streamer: Heartbeat | None = None) -> Run:
-            return runs.generate(self.patient.reduced, ids, asked, recorder=recorder, streamer=streamer)
-
-        run = again(recorder, streamer)
-        self.timing["generate"] = time.perf_counter() - started
-        self.timing["tokens_per_second"] = (run.tokens.shape[1] - prompt) / self.timing["generate"]
-        memory = peak_memory_mb(self.patient.device)
-        if memory is not None:
-            self.timing["peak_memory_mb"] = memory
-        reference, why_not = None, ""
-        if run.crash is None:
-            try:
-                reference = self.references.over(run.tokens, asked + 1)
-            except CouldNotLook as error:
-                why_not = str(error)
-        self.taken["long generate"] = Taken(run, prompt, None, again)
-        return Crossing(self._finished("long generate", run, prompt), run, reference, why_not)
+        return length if self._positions is None else min(length, self._positions - 1)
 
     @cached_property
     def batch(self) -> Batch:
@@ -160,9 +140,10 @@ class Passes:
         def again(recorder: Recorder) -> Run:
             return self._run(self.patient.reduced, ids, STEPS, recorder, mask)
 
-        run = again(Recorder(real, some_rows(self.edge, STEPS)))
+        with ledger.entry("padded batch"):
+            run = again(Recorder(real, some_rows(self.edge, STEPS)))
         self.taken["padded batch"] = Taken(run, columns, mask, again)
-        return Batch(self._finished("padded batch", run, columns, padded=True), run, rows, real)
+        return Batch(self.finished("padded batch", run, columns, padded=True), run, rows, real)
 
     def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> None:
         """A prompt of exactly `length` tokens, alone, and a few decode steps. Lengths the model lacks are left out."""
@@ -178,9 +159,10 @@ class Passes:
         def again(recorder: Recorder) -> Run:
             return self._run(model, ids, steps, recorder, torch.ones_like(ids))
 
-        run = again(Recorder(_all_real(ids), wanted))
+        with ledger.entry(name):
+            run = again(Recorder(_all_real(ids), wanted))
         self.taken[name] = Taken(run, length, None, again)
-        self._finished(name, run, length, window=window)
+        self.finished(name, run, length, window=window)
 
     @cached_property
     def scored(self) -> str:
@@ -199,9 +181,10 @@ class Passes:
         def again(recorder: Recorder) -> Run:
             return runs.forward(self.patient.reduced, tokens, mask, recorder, use_cache=use_cache, last=STEPS)
 
-        run = again(Recorder(_all_real(tokens), some_rows(self.edge, STEPS)))
+        with ledger.entry(name):
+            run = again(Recorder(_all_real(tokens), some_rows(self.edge, STEPS)))
         self.taken[name] = Taken(run, tokens.shape[1], None, again)
-        self._finished(name, run, tokens.shape[1], same_tokens_as=same_as)
+        self.finished(name, run, tokens.shape[1], same_tokens_as=same_as)
         return name
 
     @cached_property
@@ -224,9 +207,10 @@ class Passes:
             ids = torch.cat([run.tokens, self._prompt(SECOND_TURN_TOKENS, offset=500)], dim=1)
             return runs.generate(model, ids, STEPS, recorder=recorder, cache=run.cache)
 
-        run = again(Recorder(_all_real(first), decode_steps))
+        with ledger.entry("second turn"):
+            run = again(Recorder(_all_real(first), decode_steps))
         self.taken["second turn"] = Taken(run, length + STEPS + SECOND_TURN_TOKENS, None, again)
-        return self._finished("second turn", run, length).name
+        return self.finished("second turn", run, length).name
 
     def fits(self, length: int) -> bool:
         return self._positions is None or length <= self._positions
@@ -237,7 +221,7 @@ class Passes:
             return runs.generate(model, ids, steps, recorder=recorder, attention_mask=mask)
         return runs.forward(model, ids, mask, recorder)
 
-    def _finished(self, name: str, run: Run, prompt: int, **changes: Any) -> Pass:
+    def finished(self, name: str, run: Run, prompt: int, **changes: Any) -> Pass:
         """Keep a run as evidence; `changes` are fields of Pass that differ from the usual."""
         self.rotations = self.rotations or run.recorder.rotations
         self.unreadable = self.unreadable or run.recorder.unreadable

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from gemma_doctor import compat
+from gemma_doctor.capture import ledger
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.capture.runs import Run, watched
 from gemma_doctor.check import CouldNotLook
@@ -59,10 +60,14 @@ class References:
         """The model itself if it is in float32, else a copy of it.
 
         Raises:
-            CouldNotLook: there is no memory for one.
+            CouldNotLook: there is no memory for one, or no such copy can be made.
         """
+        if compat.is_quantised(self._model):
+            raise CouldNotLook("the weights are quantised: no float32 copy to compare with")
         if next(self._model.parameters()).dtype is torch.float32:
             return self._model
+        if compat.is_placed(self._model):
+            raise CouldNotLook("the model is spread over devices: no float32 copy to compare with")
         try:
             return copy.deepcopy(self._model).float()
         except (MemoryError, torch.OutOfMemoryError) as error:
@@ -83,7 +88,8 @@ class References:
         key = next(deployed.parameters()).dtype, tuple(tokens[0].tolist())
         known = self._known.get(key)
         if known is None or len(known.logits) < last:
-            known = self._known[key] = self._run(tokens, last, deployed)
+            with ledger.entry("reference route"):
+                known = self._known[key] = self._run(tokens, last, deployed)
         return replace(known, logits=known.logits[-last:])
 
     def _run(self, tokens: torch.Tensor, last: int, deployed: Any) -> Reference:
@@ -108,10 +114,12 @@ class References:
     def _floor(self, logits: torch.Tensor, tokens: torch.Tensor, last: int, deployed: Any) -> float:
         if deployed is self.exact:
             return FLOOR_EPS * torch.finfo(torch.float32).eps * float(logits.abs().max())
+        ledger.count(1, tokens.numel())
         return float((_logits(deployed, tokens, last, self._shares_kv) - logits).abs().max())
 
     def rerun(self, tokens: torch.Tensor) -> None:
         """Run it over a text, shape (1, T), once more: somebody watches the model."""
+        ledger.count(1, tokens.numel())
         with compat.attention_backend_set(self.exact, "eager"):
             _logits(self.exact, tokens, tokens.shape[1], self._shares_kv)
 

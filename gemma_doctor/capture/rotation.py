@@ -35,7 +35,7 @@ def rotary_modules(decoder: Any) -> list[Any]:
 
 def layer_rotation(module: Any, cos: torch.Tensor, sin: torch.Tensor) -> LayerRotation:
     """What an attention module does with the cos and sin of position 1, each of shape (rotary_dim,) or half of that."""
-    c, s = _pairs(cos, sin)
+    c, s = pairs_once(cos, sin)
     frequencies, scaling = np.arctan2(s, c), float(np.hypot(c, s).mean())
     distortion = _distortion(module, cos, sin, 2 * len(c), scaling)
     return LayerRotation(int(module.layer_idx), frozen(frequencies), scaling, dtype_name(cos.dtype), distortion)
@@ -44,18 +44,22 @@ def layer_rotation(module: Any, cos: torch.Tensor, sin: torch.Tensor) -> LayerRo
 def turn(rotation: Rotation, layers: Sequence[int], position: int) -> Turn:
     """The angles of the last token of the first row, as `layers` were handed them."""
     cos, sin = (part[0, -1].detach() for part in rotation)
-    c, s = _pairs(cos, sin)
+    c, s = pairs_once(cos, sin)
     return Turn(tuple(layers), position, frozen(np.arctan2(s, c)), dtype_name(cos.dtype))
 
 
-def _pairs(cos: torch.Tensor, sin: torch.Tensor) -> tuple[Floats, Floats]:
-    """Each pair once, whatever the layout: (f0, f1 .. f0, f1 ..), (f0, f0, f1, f1 ..) or (f0, f1 ..)."""
+def pairs_once(cos: torch.Tensor, sin: torch.Tensor) -> tuple[Floats, Floats]:
+    """Each pair once, whatever the layout of the last axis: (f0, f1 .. f0, f1 ..), (f0, f0, f1, f1 ..) or (f0, f1 ..).
+
+    Args:
+        cos, sin: of one position or more, other than position 0 alone, which shows no layout.
+    """
     c, s = (part.float().cpu().numpy().astype(np.float64) for part in (cos, sin))
-    half = len(c) // 2
-    if np.array_equal(c[:half], c[half:]) and np.array_equal(s[:half], s[half:]):
-        return c[:half], s[:half]
-    if np.array_equal(c[0::2], c[1::2]) and np.array_equal(s[0::2], s[1::2]):
-        return c[0::2], s[0::2]
+    half = c.shape[-1] // 2
+    if np.array_equal(c[..., :half], c[..., half:]) and np.array_equal(s[..., :half], s[..., half:]):
+        return c[..., :half], s[..., :half]
+    if np.array_equal(c[..., 0::2], c[..., 1::2]) and np.array_equal(s[..., 0::2], s[..., 1::2]):
+        return c[..., 0::2], s[..., 0::2]
     return c, s
 
 

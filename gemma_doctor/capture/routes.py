@@ -81,6 +81,7 @@ class Routes:
             floor=0.0,
             pass_name=attempt.pass_name,
             crash=attempt.crash,
+            compiled_at=attempt.compiled_at,
         )
         return blank if attempt.crash is not None else self._compared(blank, attempt)
 

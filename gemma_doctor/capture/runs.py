@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gemma_doctor import compat
+from gemma_doctor.capture import ledger
 from gemma_doctor.capture.recorder import Recorder, recording
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.errors import in_one_line, is_ours
@@ -44,13 +45,14 @@ class Run:
 class Heartbeat:
     """A streamer (put and end are generate's interface) that reports how many tokens came out."""
 
-    def __init__(self, asked: int, progress: Progress) -> None:
-        self._asked, self._progress, self._count = asked, progress, -1  # generate puts the prompt first
+    def __init__(self, name: str, asked: int, progress: Progress) -> None:
+        self._name, self._asked, self._progress = name, asked, progress
+        self._count = -1  # generate puts the prompt first
 
     def put(self, _ids: Any) -> None:
         self._count += 1
         if self._count and self._count % 16 == 0:
-            self._progress(f"long generate: {self._count} of {self._asked} tokens")
+            self._progress(f"{self._name}: {self._count} of {self._asked} tokens")
 
     def end(self) -> None:
         return
@@ -79,6 +81,22 @@ def generate(
         output = compat.generate(model, ids, mask, new_tokens, cache=cache, streamer=streamer, forced=forced, **options)
         run.tokens, run.logits, run.cache = output.sequences, tuple(output.logits), compat.returned_cache(output)
         run.scores = compat.sequence_scores(output)
+
+    watched(model, run, work)
+    return run
+
+
+def generate_as_served(
+    model: Any, ids: torch.Tensor, most: int, seed: int, *, recorder: Recorder, streamer: Any = None
+) -> Run:
+    """Generation as the subject's own settings say, of at most `most` tokens, with the recorder on (see
+    `compat.generate_as_served`). Exceptions of the subject become a Crash.
+    """
+    run = Run(recorder, ids)
+
+    def work() -> None:
+        output = compat.generate_as_served(model, ids, most, seed, streamer)
+        run.tokens, run.logits, run.cache = output.sequences, tuple(output.logits), compat.returned_cache(output)
 
     watched(model, run, work)
     return run
@@ -116,6 +134,7 @@ def watched(model: Any, run: Run, work: Callable[[], None]) -> None:
         CouldNotLook: the model cannot be watched, or memory is short.
     """
     run.recorder.begin()
+    before = len(run.recorder.forwards)
     try:
         with torch.inference_mode(), recording(model, run.recorder):
             work()
@@ -125,6 +144,9 @@ def watched(model: Any, run: Run, work: Callable[[], None]) -> None:
         compat.forget_kept_cache(model)
         only_the_subjects(error)
         run.crash = run.recorder.crash(error)
+    finally:
+        done = run.recorder.forwards[before:]
+        ledger.count(len(done), sum(one.fed * len(one.real) for one in done))
 
 
 def only_the_subjects(error: Exception) -> None:

@@ -10,7 +10,7 @@ import torch
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.capture.reference import Reference
 from gemma_doctor.capture.runs import Run
-from gemma_doctor.evidence import Bools, Pass
+from gemma_doctor.evidence import GREEDY, Bools, Pass
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,21 @@ class Taken:
 
 @dataclass(frozen=True)
 class Crossing:
-    """The long generation.
+    """The long generation, or another one on a prompt of its own.
 
     Attributes:
         recorded: its pass.
         run: tokens and crash.
         reference: the reference route over the same tokens, None if it could not be run.
         why_no_reference: the reason then.
+        way: how it was asked for, as in `Generation`.
     """
 
     recorded: Pass
     run: Run
     reference: Reference | None
     why_no_reference: str
+    way: str = GREEDY
 
 
 @dataclass(frozen=True)

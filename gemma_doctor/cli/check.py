@@ -10,14 +10,12 @@ import typer
 from gemma_doctor.cli import options
 from gemma_doctor.cli.deadline import deadline_or_error
 from gemma_doctor.cli.figures import drawn, require_folder
-from gemma_doctor.cli.options import Word, option, switch
+from gemma_doctor.cli.options import Word, Words, option, switch
 from gemma_doctor.cli.output import Destination, aside, say, terminal_width, wants_color
 from gemma_doctor.finding import Report
 
 if TYPE_CHECKING:  # reading YAML and the like can wait until after --help
     from gemma_doctor.settings import Settings
-
-Words = list[str] | None
 
 
 def check(
@@ -26,8 +24,9 @@ def check(
     weights: options.Weights = None,
     offline: options.Offline = False,
     revision: options.Revision = None,
-    prompt: options.Prompt = None,
-    prompt_file: options.PromptFile = None,
+    prompt: options.Prompts = None,
+    prompt_file: options.PromptFiles = None,
+    chat: options.Chats = None,
     length: Annotated[Word, option("N", "Tokens of the long text whose loss is measured. [three windows]")] = None,
     max_length: Annotated[Word, option("N", "Show what is lost where prompts are cut at this length.")] = None,
     max_new_tokens: Annotated[Word, option("N", "Cap on the long generation. [across the window]")] = None,
@@ -66,7 +65,9 @@ def check(
     color: options.Color = None,
     verbose: Annotated[
         int,
-        typer.Option("-v", "--verbose", count=True, show_default=False, help="Every check, all layers, all reasons."),
+        typer.Option(
+            "-v", "--verbose", count=True, show_default=False, help="Every check and pass, all layers and reasons."
+        ),
     ] = 0,
     quiet: Annotated[bool, switch("-q --quiet", "Only headline, causes and exit code; no progress.")] = False,
     debug: options.Debug = False,
@@ -89,8 +90,9 @@ def _run(settings: Settings) -> int:
         try:
             if settings.figures is not None:
                 report = drawn(report, settings.figures)
-                if not any(finding.figure for finding in report.findings):
-                    say("figures: none drawn; only findings of mask-pattern have cells to draw")
+                curves = any(result.examined and result.examined.curve for result in report.results)
+                if not curves and not any(finding.figure for finding in report.findings):
+                    say("figures: none drawn; only findings of mask-pattern have cells to draw, and recall a curve")
         finally:  # what was found is said in any case
             destination.write(_render(report, settings))
     if destination.path is not None:

@@ -19,7 +19,7 @@ import typer
 
 from gemma_doctor.cli import options
 from gemma_doctor.cli.deadline import deadline_or_error
-from gemma_doctor.cli.options import Word, option, switch
+from gemma_doctor.cli.options import Word, Words, option, switch
 from gemma_doctor.cli.output import Destination, aside, say, terminal_width, wants_color
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.report.escape import escape
@@ -27,8 +27,6 @@ from gemma_doctor.report.escape import escape
 if TYPE_CHECKING:
     from gemma_doctor.drilled import DrillReport
     from gemma_doctor.settings import Progress, Settings
-
-Words = list[str] | None
 
 
 def drill(
@@ -39,6 +37,8 @@ def drill(
         Word,
         option("auto|real|skeleton", "real: drill the weights themselves, which takes long. [skeleton]"),
     ] = None,
+    offline: options.Offline = False,
+    revision: options.Revision = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     attn_implementation: options.AttnImplementation = None,
@@ -103,7 +103,7 @@ def _of_a_drill(settings: Settings) -> Settings:
         weights=settings.weights if by_flag else "skeleton",
         origins=settings.origins if by_flag else {**settings.origins, "weights": "default"},
         output=settings.output if settings.origins["output"] == "flag" else None,
-        prompt=plain.prompt,
+        prompts=plain.prompts,
         max_new_tokens=plain.max_new_tokens,
         static=plain.static,
         require=plain.require,

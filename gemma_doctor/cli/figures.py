@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gemma_doctor.cli.output import Destination
 from gemma_doctor.errors import DoctorError
-from gemma_doctor.finding import Finding, Report, Severity
+from gemma_doctor.finding import CheckResult, Finding, Report, Severity
 
 
 def require_folder(folder: str) -> None:
@@ -29,10 +29,12 @@ def require_folder(folder: str) -> None:
 
 
 def drawn(report: Report, folder: str) -> Report:
-    """Draw every error and warning that has cells, as CHECK-N.png; older pictures of the same name are replaced.
+    """Draw every error and warning that has cells, as CHECK-N.png, and every curve that was measured, as CHECK.png.
+
+    Older pictures of the same name are replaced.
 
     Returns:
-        The report, its findings with the path of their figure.
+        The report, its findings with the path of their figure; those of a check with a curve have that one.
 
     Raises:
         DoctorError: a file cannot be written.
@@ -50,5 +52,15 @@ def drawn(report: Report, folder: str) -> Report:
             destination.write(cells.render(finding.cells, finding.title))
         return replace(finding, figure=path)
 
-    results = (replace(one, findings=tuple(map(with_figure, one.findings))) for one in report.results)
-    return replace(report, results=tuple(results))
+    def with_figures(result: CheckResult) -> CheckResult:
+        curve = result.examined.curve if result.examined else None
+        if curve is None:
+            return replace(result, findings=tuple(map(with_figure, result.findings)))
+        from gemma_doctor.charts import curves  # imports matplotlib
+
+        path = str(Path(folder) / f"{result.check}.png")
+        with Destination(path, "--figures") as destination:
+            destination.write(curves.render(curve))
+        return replace(result, findings=tuple(replace(one, figure=path) for one in result.findings))
+
+    return replace(report, results=tuple(map(with_figures, report.results)))

@@ -11,7 +11,7 @@ import typer
 
 from gemma_doctor.cli import options
 from gemma_doctor.cli.deadline import deadline_or_error
-from gemma_doctor.cli.options import Word, option, switch
+from gemma_doctor.cli.options import Word, Words, option, switch
 from gemma_doctor.cli.output import Destination, aside, say, terminal_width, wants_color, write
 from gemma_doctor.errors import DoctorError
 
@@ -50,8 +50,11 @@ def heatmap(
     force: Annotated[bool, switch("--force", "Overwrite FILE.")] = False,
     config: options.Config = None,
     weights: options.Weights = None,
-    prompt: options.Prompt = None,
-    prompt_file: options.PromptFile = None,
+    offline: options.Offline = False,
+    revision: options.Revision = None,
+    prompt: Annotated[Words, option("TEXT", "Prompt to show.")] = None,
+    prompt_file: Annotated[Words, option("FILE", "File with the prompt; - is stdin.")] = None,
+    chat: Annotated[Words, option("FILE", "Conversation to show, as check takes it.")] = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     attn_implementation: options.AttnImplementation = None,
@@ -65,7 +68,7 @@ def heatmap(
 
     Exit code 1: it reads what it should not, or is not handed what it should read.
     """
-    given = {name: value for name, value in locals().items() if value not in (None, False)}
+    given = {name: value for name, value in locals().items() if value not in (None, False, [])}
     from gemma_doctor.settings import resolve
     from gemma_doctor.view import view
 

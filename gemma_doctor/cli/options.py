@@ -12,6 +12,7 @@ import typer
 from gemma_doctor.cli.output import say
 
 Word = str | None
+Words = list[str] | None
 
 
 def option(metavar: str, help: str) -> Any:
@@ -27,16 +28,25 @@ Subject = Annotated[
     typer.Argument(
         metavar="SUBJECT",
         show_default=False,
-        help="A preset (see 'gemma-doctor presets'), a folder with a config.json, a config.json, a run file (.yaml) or "
-        "a hub id. Without one: gemma-doctor.yaml or [tool.gemma-doctor] in pyproject.toml here, else gemma-3-270m.",
+        help="A preset (see 'gemma-doctor presets'), a model's folder, a config.json, a .gguf file, an adapter's "
+        "folder, a run file (.yaml) or a hub id. Without one: gemma-doctor.yaml or [tool.gemma-doctor] in "
+        "pyproject.toml here, else gemma-3-270m.",
     ),
 ]
 Config = Annotated[Word, option("FILE", "Run file: the long options of check as keys, plus subject and overrides.")]
 Weights = Annotated[Word, option("auto|real|skeleton", "auto: the real ones if they are on this machine. [auto]")]
 Offline = Annotated[bool, switch("--offline", "Never ask the hub: its local cache is all there is.")]
 Revision = Annotated[Word, option("REV", "Branch, tag or commit of a hub id. [main]")]
-Prompt = Annotated[Word, option("TEXT", "Prompt to examine.")]
-PromptFile = Annotated[Word, option("FILE", "File with the prompt; - is stdin.")]
+Prompts = Annotated[Words, option("TEXT", "Prompt to examine; may be given several times.")]
+PromptFiles = Annotated[Words, option("FILE", "File with a prompt, - is stdin; may be given several times.")]
+Chats = Annotated[
+    Words,
+    option(
+        "FILE",
+        "Conversation, a list of {role, content} in JSON or YAML (- is stdin), written by the subject's own chat "
+        "template and generated on as its own generation settings say; may be given several times.",
+    ),
+]
 Device = Annotated[Word, option("auto|cpu|cuda|cuda:1|mps", "Where to run. [auto]")]
 Dtype = Annotated[Word, option("auto|float32|bfloat16|float16", "Precision to examine in. [auto]")]
 AttnImplementation = Annotated[Word, option("NAME", "Attention backend: eager, sdpa ... [the library's choice]")]

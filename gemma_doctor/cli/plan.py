@@ -30,10 +30,12 @@ def plan(
         Word, option("auto|bfloat16|float16|float32", "Of keys and values. [auto: the published one]")
     ] = None,
     memory: Annotated[Word, option("SIZE", "Of the device, e.g. 24GB or 22.5GiB. [this machine's GPU, or RAM]")] = None,
+    offline: options.Offline = False,
+    revision: options.Revision = None,
     format: Annotated[Word, option("text|json", "Form of the plan. [text]")] = None,
 ) -> None:
     """Say what the KV cache takes at a long context, and if it fits."""
-    flags = {"subject": subject, "dtype": dtype, "format": format}
+    flags = {"subject": subject, "dtype": dtype, "offline": offline or None, "revision": revision, "format": format}
     from gemma_doctor import budget, setting_values
     from gemma_doctor.plan import LONGEST
     from gemma_doctor.plan import plan as make

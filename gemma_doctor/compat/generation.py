@@ -62,12 +62,12 @@ def other_ways(model: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _plainly(model: Any) -> Iterator[Any]:
-    """generate() fills what it is not told from the model's own settings: for a while they are the plain ones."""
+def settings_of(model: Any, config: Any) -> Iterator[None]:
+    """generate() fills what it is not told from the model's own settings: for a while they are others."""
     own = model.generation_config
-    model.generation_config = plain_settings(model)
+    model.generation_config = config
     try:
-        yield copy.deepcopy(model.generation_config)
+        yield
     finally:
         model.generation_config = own
 
@@ -99,7 +99,9 @@ def generate(
         options: further ones: fields of a generation config (prefill_chunk_size, num_beams, use_cache ...), else
             arguments of generate (assistant_model).
     """
-    with _plainly(model) as config:
+    plain = plain_settings(model)
+    with settings_of(model, plain):
+        config = copy.deepcopy(plain)
         extra: dict[str, Any] = {name: options.pop(name) for name in list(options) if not hasattr(config, name)}
         for name, value in {"use_cache": True, **options}.items():
             setattr(config, name, value)

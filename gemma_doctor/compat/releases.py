@@ -20,6 +20,8 @@ FIRST_RELEASE = {
 
 # The first release that reads the GGUF files of an architecture.
 FIRST_GGUF_RELEASE = {"gemma3": "4.52"}
+# Architectures that the library's list of readers has under another name.
+GGUF_NAMES = {"gpt-oss": "gpt_oss", "minimax-m2": "minimax_m2", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
 
 
 def release() -> str:
@@ -63,4 +65,4 @@ def reads_gguf(architecture: str) -> bool:
     """The installed release reads GGUF files of this architecture."""
     from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
-    return architecture in GGUF_CONFIG_MAPPING
+    return any(name in GGUF_CONFIG_MAPPING for name in (architecture, GGUF_NAMES.get(architecture)))

@@ -30,17 +30,22 @@ from gemma_doctor.evidence.configuration import (
     RopeClaim,
     theta_in_words,
 )
+from gemma_doctor.evidence.drift import Arrival, ConfigDrift, TiedHead
+from gemma_doctor.evidence.effect import RopeEffect
 from gemma_doctor.evidence.generations import GREEDY, Generation, Generations
+from gemma_doctor.evidence.gguf import GgufFacts, GgufKey
+from gemma_doctor.evidence.lengths import Lengths, Wanted
+from gemma_doctor.evidence.long_text import Fact, LongText, Region, StepByStep
 from gemma_doctor.evidence.model import (
     DeviceMemory,
     LayerFacts,
     ModelFacts,
     NormFacts,
     RotaryBuffer,
-    TokenizerFacts,
 )
 from gemma_doctor.evidence.placed import PlacedReading, placed_readings
 from gemma_doctor.evidence.profile import FlashWindow, KernelProfile, KernelRun
+from gemma_doctor.evidence.rotary import RotaryRange, Turned
 from gemma_doctor.evidence.routes import CHOICES, LOGITS, SCORE, RouteCase, RouteRun
 from gemma_doctor.evidence.running import (
     CacheLayer,
@@ -51,6 +56,22 @@ from gemma_doctor.evidence.running import (
     Pass,
     Trace,
     Turn,
+)
+from gemma_doctor.evidence.spans import Span, place_of, spans
+from gemma_doctor.evidence.tokenizers import (
+    BosLosses,
+    BosUse,
+    BosWay,
+    CutText,
+    PaddedTexts,
+    Pieces,
+    RoundTrip,
+    ShatterCost,
+    StopTokens,
+    Token,
+    TokenizerFacts,
+    TokenizerIntegrity,
+    Truncation,
 )
 
 __all__ = [
@@ -65,43 +86,72 @@ __all__ = [
     "UNRECOGNISED",
     "Advisories",
     "Advisory",
+    "Arrival",
     "Bools",
+    "BosLosses",
+    "BosUse",
+    "BosWay",
     "Bytes",
     "CacheLayer",
     "Claim",
     "Concern",
     "Config",
+    "ConfigDrift",
     "ConfigFacts",
     "Crash",
+    "CutText",
     "DeviceMemory",
     "Expectation",
+    "Fact",
     "FlashWindow",
     "Floats",
     "Floats32",
     "Forward",
     "Generation",
     "Generations",
+    "GgufFacts",
+    "GgufKey",
     "Ints",
     "KernelCall",
     "KernelProfile",
     "KernelRun",
     "LayerFacts",
     "LayerRotation",
+    "Lengths",
+    "LongText",
     "MaskFacts",
     "ModelFacts",
     "NormFacts",
     "PaddedBatch",
+    "PaddedTexts",
     "Pass",
+    "Pieces",
     "PlacedReading",
     "Reading",
+    "Region",
     "RopeClaim",
+    "RopeEffect",
     "RotaryBuffer",
+    "RotaryRange",
+    "RoundTrip",
     "RouteCase",
     "RouteRun",
+    "ShatterCost",
+    "Span",
+    "StepByStep",
+    "StopTokens",
+    "TiedHead",
+    "Token",
     "TokenizerFacts",
+    "TokenizerIntegrity",
     "Trace",
+    "Truncation",
     "Turn",
+    "Turned",
+    "Wanted",
     "frozen",
+    "place_of",
     "placed_readings",
+    "spans",
     "theta_in_words",
 ]

@@ -116,7 +116,13 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Config:
-    """The subject's configuration as published, and what it is expected to be (evidence of `check --static`)."""
+    """The subject's configuration as published, and what it is expected to be (evidence of `check --static`).
+
+    Attributes:
+        base: the preset that the subject is or comes from, whatever its positions: the one that it names, or else that
+            of its family, size and depth. None if there is none.
+    """
 
     published: ConfigFacts
     expectations: tuple[Expectation, ...] = ()
+    base: ConfigFacts | None = None

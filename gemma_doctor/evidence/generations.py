@@ -26,7 +26,8 @@ class Generation:
         margin: new tokens wanted after the edge.
         tokens: generated ids, shape (generated,).
         reference: the reference route's top token at the same positions (teacher-forced), shape (generated,).
-        clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,).
+        clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,); nowhere if `way`
+            is another than greedy, since what was drawn or penalised need not be the likeliest.
         crash: exception, if one ended it.
         pass_name: its pass in `Trace`.
         not_finite: first step whose logits held NaN or infinity, None if none did.
@@ -61,8 +62,8 @@ class Generations:
     """Everything that was generated on its own prompt.
 
     Attributes:
-        all: the long generation first; then one for each further prompt, and one as the subject's own settings say,
-            where those say something else.
+        all: the long generation first; then one for each further prompt; then one for each conversation as the
+            subject's own settings say, or, if those say something else than greedy, one of the first prompt.
     """
 
     all: tuple[Generation, ...]

@@ -87,17 +87,6 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
-class TokenizerFacts:
-    """What the subject's tokenizer is set to do."""
-
-    class_name: str
-    padding_side: str
-    pad_token_id: int | None
-    bos_token_id: int | None
-    vocabulary: int
-
-
-@dataclass(frozen=True)
 class DeviceMemory:
     """Memory of the device that the model runs on, in bytes.
 

@@ -34,6 +34,7 @@ class RouteCase:
         first_layer: first layer whose hidden states leave the reference's; looked for only where the logits do, None
             if none was found or nothing was looked for.
         first_layer_at: the first token at which they do.
+        compiled_at: tokens whose decode steps had graphs compiled, ascending; of compiled routes.
     """
 
     name: str
@@ -48,6 +49,7 @@ class RouteCase:
     crash: Crash | None = None
     first_layer: int | None = None
     first_layer_at: int | None = None
+    compiled_at: tuple[int, ...] = ()
 
     def beyond(self, floors: float) -> Bools:
         """Which positions lie farther than that many floors from the reference; shape (n,)."""

@@ -288,6 +288,8 @@ class PaddedBatch:
         deviation: largest difference of the next-token logits, row in batch against row alone, shape (rows,).
         flips: the top token differs and the gap of the two tokens exceeds 2 floors, shape (rows,).
         floor: noise floor, in logits.
+        positions: of the prompt's columns, shape (rows, columns); None if no rotary module received any.
+        side_before, side_after: the tokenizer's setting before anything ran, and after generate(); None without one.
     """
 
     pass_name: str
@@ -297,3 +299,6 @@ class PaddedBatch:
     deviation: Floats
     flips: Bools
     floor: float
+    positions: Ints | None = None
+    side_before: str | None = None
+    side_after: str | None = None

@@ -26,16 +26,10 @@ Inject = Callable[[Patient], AbstractContextManager[None]]
 
 # Checks that do not exist yet, and their groups. Faults that wait for one are written all the same.
 WAITED_FOR = {
-    "config-drift": "config",
-    "bos-token": "tokens",
-    "pad-token": "tokens",
-    "truncation": "tokens",
-    "rope-precision": "positions",
     "activation": "numerics",
     "embedding-scale": "numerics",
     "reference-parity": "numerics",
     "softcap": "numerics",
-    "stop-tokens": "generation",
 }
 
 

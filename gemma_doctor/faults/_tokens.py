@@ -17,6 +17,13 @@ def no_tokenizer(patient: Patient) -> str:
     return "" if patient.tokenizer is not None else "a bare config has no tokenizer"
 
 
+def no_pads(patient: Patient) -> str:
+    """Reason why a patient cannot have a fault of its padded batches."""
+    if patient.tokenizer is None:
+        return no_tokenizer(patient)
+    return "" if patient.tokenizer.pad_token_id is not None else "its tokenizer has no pad token"
+
+
 def no_bos(patient: Patient) -> str:
     """Reason why a patient cannot have a fault of its BOS."""
     if patient.tokenizer is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gemma_doctor.faults import fault
 from gemma_doctor.faults._tokens import no_tokenizer, tokenizer_changed
+from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient
 
 
@@ -19,7 +20,7 @@ def _why_not(patient: Patient) -> str:
     return "its tokenizer has one token for both" if same else ""
 
 
-@fault("pad-token", why_not=_why_not)
+@fault("pad-token", why_not=_why_not, severity=Severity.WARNING)
 def pad_id_wrong(patient: Patient) -> Iterator[None]:
     """Let the tokenizer pad with its end token."""
 

@@ -15,7 +15,7 @@ from gemma_doctor.loading import Patient
 from gemma_doctor.undone import method_replaced
 
 
-@fault("rope-precision")
+@fault("position-range")
 def positions_in_half_precision(patient: Patient) -> Iterator[None]:
     """Round position ids to bfloat16, exact up to 256, within the rotary modules."""
     modules = [one for model in patient.models for one in rotary_modules(text_decoder(model))]

@@ -24,16 +24,23 @@ def heading(report: Report | DrillReport, verbosity: int) -> Iterator[Line]:
     passes = "most passes" if crossed else "all passes"
     why = f": {left_out}" if left_out and not crossed else ""
     prompt = " from ".join(filled_in(report.passes, (("prompt_length", "prompt {}"), ("prompt_from", "{}"))))
+    filled = report.passes.get("filled_from")
+    filled = filled if filled != report.passes.get("prompt_from") else None
+    long_text = report.passes.get("long_text")
+    tokens = long_text["length"] if isinstance(long_text, dict) else None
     ran = filled_in(
-        {**report.passes, "prompt": prompt, "reduced": reduced},
+        {**report.passes, "prompt": prompt, "filled": filled, "long_text": tokens, "reduced": reduced},
         (
             ("prompt", "{}"),
             ("generated", "generated {}"),
             ("crossed_at", "window crossed at step {}"),
+            ("long_text", "long text {:,}"),
+            ("filled", "other texts from {}"),
             ("reduced", f"{passes} at W'={{}}{why}"),
         ),
     )
     yield Line(body="; ".join(", ".join(parts) for parts in (used, ran) if parts), body_style="dim", indent=2)
+    yield from _further_prompts(report)
     in_use = report.passes.get("routes_in_use")
     if isinstance(in_use, list) and (verbosity or report.passes.get("depth") != "default"):
         yield Line("routes in use: ", f"{', '.join(in_use)}; depth {report.passes['depth']}", style="dim", indent=2)
@@ -41,6 +48,27 @@ def heading(report: Report | DrillReport, verbosity: int) -> Iterator[Line]:
         yield Line("cut: ", str(report.subject["cut"]), style="dim")
     for remark in report.remarks:
         yield Line(body=remark, indent=2)
+
+
+def _further_prompts(report: Report | DrillReport) -> Iterator[Line]:
+    """Every other generation on a prompt of its own: how long, and how it was asked for."""
+    prompts = report.passes.get("prompts")
+    for one in prompts if isinstance(prompts, list) else ():
+        said = filled_in(
+            one,
+            (
+                ("prompt_length", "prompt {}"),
+                ("generated", "generated {}"),
+                ("crossed_at", "window crossed at step {}"),
+                ("ended_by", "ended by token {}"),
+            ),
+        )
+        of_it = f"the {str(one['name']).removeprefix('as served: ')}"
+        source = str(one["from"]).replace(f" of {of_it}", "")
+        if source != of_it:
+            said[0] += f" from {source}"
+        way = f"; {str(one['way']).removeprefix('as served: ')}" if one.get("way") else ""
+        yield Line(body=f"{one['name']}: {', '.join(said)}{way}", body_style="dim", indent=2)
 
 
 def _subject_sentence(report: Report | DrillReport) -> str:

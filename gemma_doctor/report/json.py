@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
-from gemma_doctor.finding import CheckResult, Finding, Outcome, Report
+from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Report
 from gemma_doctor.report import verdict
 
 SCHEMA_VERSION = 1
@@ -65,9 +65,15 @@ def _result(result: CheckResult) -> dict[str, Any]:
         "group": result.group,
         "outcome": result.outcome.value,
         "reason": result.reason,
-        "examined": asdict(result.examined) if result.examined else None,
+        "examined": _examined(result.examined) if result.examined else None,
         "findings": [_finding(finding) for finding in result.findings],
     }
+
+
+def _examined(examined: Examined) -> dict[str, Any]:
+    """With its curve where there is one."""
+    told = asdict(examined)
+    return told if examined.curve else {key: value for key, value in told.items() if key != "curve"}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

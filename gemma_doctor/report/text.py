@@ -4,9 +4,11 @@ Facts that it shows, by mapping of the Report; those in brackets where they are 
     subject: name, subject_source, family, layers, layer_kinds (one per examined layer, or None), window, weights
         ("real", "skeleton" or "none"), [cut (what a skeleton lacks)]
     environment: transformers, torch, [device, dtype, backend, seed]
-    passes: [routes_in_use, depth, prompt_length, prompt_from, generated, window, reduced_window, true_window_crossed,
-        crossed_at]
-    timing: total and phases (seconds), [tokens_per_second, peak_memory_mb, attention_backend (see capture/kernels.py)]
+    passes: [routes_in_use, depth, prompt_length, prompt_from, filled_from, generated, window, reduced_window,
+        true_window_crossed, crossed_at, prompts (the other generations: name, from, prompt_length, generated,
+        crossed_at, [way, ended_by]), long_text (length, from), ran (every pass: name, forwards, tokens)]
+    timing: total and phases (seconds), [passes (seconds of each that ran), tokens_per_second, peak_memory_mb,
+        attention_backend (see capture/kernels.py)]
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from gemma_doctor.finding import Finding, Report, Severity, counted
 from gemma_doctor.report import verdict
 from gemma_doctor.report.heading import filled_in, heading, subject_name
 from gemma_doctor.report.lines import BLANK, Line, draw
+from gemma_doctor.report.ran import ran
 from gemma_doctor.report.reading_path import not_evaluated, reading_path
 from gemma_doctor.report.where import kinds_of, layers_in_words, where
 
@@ -64,6 +67,8 @@ def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
         yield BLANK
     yield from reading_path(report, width, verbosity)
     yield from not_evaluated(report)
+    if verbosity:
+        yield from ran(report)
     if verbosity and report.timing.get("attention_backend"):
         yield Line("one attention call")
         yield from _kernel_times(report)

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from gemma_doctor.capture.attempt import Attempt
     from gemma_doctor.capture.lab import Lab
 
-STEPS = 2  # to the edge and over it: each may be compiled anew, which takes seconds
+# To the edge and over it: the first steps are compiled, which takes seconds each, and the last must not be.
+STEPS = 7
 
 
 @route("if you compile the decode step", depth="deep")

@@ -1,0 +1,198 @@
+"""No generation falls into repetition or false certainty that the reference route would not fall into.
+
+What it proves
+    In every generation of this run (the long one, one for each further prompt, one as the subject's own settings say)
+    the end of the text is no loop, does not consist of what stood there before, and is not far more certain than the
+    reference route (one float32 forward, eager, without cache) is about the same text. What is, is held against the
+    reference at every step, and a generation as served against the greedy one of the same prompt.
+
+Why it matters
+    Repetition is what users see of a cache or mask fault past the window edge. The same loop may be the model's own: a
+    small model that decodes greedily loops, and nothing is wrong with it.
+
+How to fix
+    Not shared with the reference: something between cache and mask is wrong; read the other findings first. As served:
+    a repetition_penalty below 1 rewards what was said before; above 1 it does what its name says.
+
+Known limits
+    What the reference route shares is a note, whatever the text is like. What is drawn at random may loop by chance, so
+    that as served only a setting that rewards repetition is an error: where it changed tokens, or where the text
+    repeats itself and greedily does not. On random weights (skeleton) text means nothing, and only what the reference
+    contradicts counts. A loop must stand four times in a row and fill 16 tokens;
+    repetition means that three in four of the last 32 tokens end a run of four that stood there before.
+
+References
+    transformers issue 37574 (loops from the edge on, silently).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemma_doctor.check import CouldNotLook, check
+from gemma_doctor.evidence import GREEDY, Generation, Generations, Ints
+from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
+
+REPEATS = 4  # a loop is a run of tokens that stands at least this often in a row at the end ...
+LOOP_TOKENS = 16  # ... and fills at least this many tokens
+RUN = 4  # tokens that were there before, one after the other
+LAST = 32  # tokens of the end that are looked at
+SHARE = 0.75  # of them
+CERTAIN, UNSURE = 0.1, 0.5  # nats; medians of what was generated and of the reference
+
+
+@dataclass(frozen=True)
+class _Decay:
+    """What became of a text: in words, and from which step on."""
+
+    kind: str
+    said: str
+    start: int
+    period: int = 0
+
+
+@check()
+def degeneration(generations: Generations) -> Iterator[Finding | Examined]:
+    """No generation repeats itself or turns certain where the reference route would not."""
+    usable = [one for one in generations.all if len(one.tokens) and not one.crash and one.not_finite is None]
+    if not usable:
+        raise CouldNotLook("no generation came to an end")
+    undecided = ""
+    for one in usable:
+        decay = _decay(one)
+        if one.no_reference:
+            undecided = one.no_reference if decay or _rewarding(one.way) else undecided
+        elif one.way != GREEDY:
+            yield from _as_served(one, decay, usable)
+        elif decay is not None:
+            yield _greedy(one, decay)
+    yield Examined(sum(len(one.tokens) for one in usable), _sentence(usable))
+    if undecided:
+        raise CouldNotLook(undecided)
+
+
+# --- what became of a text -------------------------------------------------------------------------------------------
+
+
+def _decay(one: Generation) -> _Decay | None:
+    loop = repeated_tail(one.tokens)
+    if loop:
+        return _Decay("loops", f"{counted(loop[1], 'token')} again and again", *loop)
+    start = repetition(one.tokens)
+    if start is not None:
+        said = f"{SHARE:.0%} of the last {LAST} tokens end a run that stood there before"
+        return _Decay("repeats itself", said, start)
+    return _collapse(one)
+
+
+def repeated_tail(tokens: Ints) -> tuple[int, int] | None:
+    """(start, period) of the loop in which the tokens end, or None."""
+    for period in range(1, len(tokens) // REPEATS + 1):
+        same = tokens[period:] == tokens[:-period]
+        run = len(same) if same.all() else int(np.argmin(same[::-1]))
+        if run + period >= max(REPEATS * period, LOOP_TOKENS):
+            return len(tokens) - run - period, period
+    return None
+
+
+def repetition(tokens: Ints) -> int | None:
+    """The first of the last steps that end a run which stood there before, if most of them do; else None."""
+    seen: set[tuple[int, ...]] = set()
+    again = np.zeros(len(tokens), dtype=bool)
+    for end in range(RUN, len(tokens) + 1):
+        run = tuple(tokens[end - RUN : end].tolist())
+        again[end - 1] = run in seen
+        seen.add(run)
+    if len(tokens) < LAST + RUN or again[-LAST:].mean() < SHARE:
+        return None
+    return len(tokens) - LAST + int(np.argmax(again[-LAST:]))
+
+
+def _collapse(one: Generation) -> _Decay | None:
+    """Far more certain at its end than the reference is about the same tokens."""
+    ours, theirs = one.entropy, one.reference_entropy
+    if len(ours) < LOOP_TOKENS or len(ours) != len(theirs):
+        return None
+    if not (np.median(ours[-LOOP_TOKENS:]) < CERTAIN and np.median(theirs[-LOOP_TOKENS:]) > UNSURE):
+        return None
+    unsure = np.flatnonzero(ours >= CERTAIN)
+    start = int(unsure[-1]) + 1 if len(unsure) and unsure[-1] < len(ours) - LOOP_TOKENS else len(ours) - LOOP_TOKENS
+    said = f"entropy {np.median(ours[start:]):.2f} nats, {np.median(theirs[start:]):.2f} on the reference route"
+    return _Decay("turns certain", said, start)
+
+
+# --- whose fault it is -----------------------------------------------------------------------------------------------
+
+
+def _greedy(one: Generation, decay: _Decay) -> Finding:
+    """Ours, or the model's own: the reference route read the same tokens and says what it would have put."""
+    differs = np.flatnonzero((one.tokens != one.reference) & one.clear)
+    own = differs.size == 0 and decay.kind != "turns certain"
+    step = "no step" if not differs.size else f"step {differs[0]} (token {one.prompt_length + differs[0]})"
+    return Finding(
+        title=f"the text {decay.kind}" + (", and so it does on the reference route" if own else ""),
+        severity=Severity.NOTE if own else Severity.ERROR,
+        where=Location(passes=(one.pass_name,), boundary=_boundary(one, decay.start, decay.period)),
+        observed=f"{decay.said} from step {decay.start}; the reference route differs at {step}",
+        expected="no repetition and no certainty that the reference route does not share",
+        do="no fault of its own: greedy decoding of small models loops; other findings here may be the reason"
+        if own
+        else "read the findings above: something between cache and mask is wrong",
+    )
+
+
+def _as_served(one: Generation, decay: _Decay | None, among: Sequence[Generation]) -> Iterator[Finding]:
+    """Its own settings', or nobody's: the greedy generation of the same prompt says what comes without them."""
+    greedy = next((other for other in among if other.way == GREEDY and other.prompt_length == one.prompt_length), None)
+    without = _decay(greedy) if greedy is not None else None
+    setting, changed = _rewarding(one.way), np.flatnonzero(one.tokens != one.reference)
+    drawn = "do_sample" in one.way  # then chance changes tokens as well
+    guilty = bool(setting) and ((changed.size and not drawn) or (decay is not None and without is None))
+    if not guilty and decay is None:
+        return
+    seen = "no loop" if decay is None else f"the text {decay.kind} from step {decay.start} on: {decay.said}"
+    alone = "" if greedy is None else f"; greedily {'no loop' if without is None else f'it {without.kind} too'}"
+    first = decay.start if decay else int(changed[0])
+    yield Finding(
+        title=f"{setting} rewards what was said before" if guilty else f"as served the text {decay and decay.kind}",
+        severity=Severity.ERROR if guilty else Severity.NOTE,
+        where=Location(passes=(one.pass_name,), boundary=_boundary(one, first)),
+        observed=f"{len(changed)} of {len(one.tokens)} tokens are not the model's own choice; {seen}{alone}; {one.way}",
+        expected="settings that make no repetition of their own",
+        do="set repetition_penalty to 1.0 (off) or above in generation_config.json"
+        if guilty
+        else "no fault of its own: small models loop, and what is drawn may",
+        standing=True,
+    )
+
+
+def _rewarding(way: str) -> str:
+    """The setting that rewards repetition, "" if none does."""
+    found = re.search(r"repetition_penalty=([0-9.eE+-]+)", way)
+    try:
+        return found.group(0) if found and float(found.group(1)) < 1 else ""
+    except ValueError:
+        return ""
+
+
+def _boundary(one: Generation, start: int, period: int = 0) -> str:
+    token = one.prompt_length + start
+    said = f"from token {token} on"
+    if one.window is not None:
+        far = token - one.window
+        said += f", {counted(abs(far), 'token')} {'after' if far >= 0 else 'before'} the edge"
+    return said + (f", period {period}" if period else "")
+
+
+def _sentence(usable: Sequence[Generation]) -> str:
+    """ "72 tokens; entropy 2.31 nats, 2.31 on the reference route"."""
+    said = f"{sum(len(one.tokens) for one in usable)} tokens in {counted(len(usable), 'generation')}"
+    first = usable[0]
+    if len(first.entropy) and len(first.reference_entropy):
+        exact = first.reference_entropy.mean()
+        said += f"; entropy {first.entropy.mean():.2f} nats, {exact:.2f} on the reference route"
+    return said
