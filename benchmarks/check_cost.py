@@ -20,6 +20,7 @@ from gemma_doctor.diagnose import chosen_checks, conclude
 from gemma_doctor.errors import in_one_line
 from gemma_doctor.examine import examine
 from gemma_doctor.loading import Patient, admit
+from gemma_doctor.report.escape import escape
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
 
@@ -65,9 +66,9 @@ def main() -> None:
             wholes.append(whole(patient, settings, checks))
             bares.append(bare(patient, settings, checks, missing))
     for line in sorted(missing):
-        print(f"only by watching: {line}")
+        print(escape(f"only by watching: {line}"))
     ratio = min(wholes) / min(bares)
-    print(f"{patient.subject.name}, {patient.subject.weights} weights, {len(checks)} checks")
+    print(escape(f"{patient.subject.name}, {patient.subject.weights} weights, {len(checks)} checks"))
     said = "within" if ratio <= BAR else "OVER"
     print(f"whole {min(wholes):.1f} s, bare {min(bares):.1f} s, ratio {ratio:.3f} ({said})")
 

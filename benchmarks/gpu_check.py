@@ -3,7 +3,8 @@
     python benchmarks/gpu_check.py [SUBJECT] [--json] [--device cuda]
     python benchmarks/gpu_check.py gemma-3-270m --device cpu --quick      tests the script itself, on a skeleton
 
-One line per run. Exit code 0 if nothing at `error` was found, 1 if something was, 2 without a CUDA device.
+One line per run. Exit code 0 if nothing at `error` was found, 1 if something was, 2 without a CUDA device, without the
+weights, or where nothing ran.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Any
 
 import torch
 
+from gemma_doctor.cli.deadline import deadline_or_error
 from gemma_doctor.diagnose import diagnose
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.finding import Outcome, Report, Severity
+from gemma_doctor.report.escape import escape
 from gemma_doctor.settings import Settings
 
 HALVES = ("float16", "bfloat16")
@@ -58,7 +61,8 @@ class Row:
 def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, Settings]]:
     """Name and settings of each run; the least that shows something comes first."""
     usual: dict[str, Any] = {"subject": arguments.subject, "device": arguments.device, "depth": "quick"}
-    usual |= {"weights": "skeleton", "margin": 8} if arguments.quick else {}
+    # where there are no weights that is said, instead of a skeleton being run under their name
+    usual |= {"weights": "skeleton", "margin": 8} if arguments.quick else {"weights": "real"}
     for dtype in HALVES[:1] if arguments.quick else HALVES:
         yield dtype, Settings(**usual, dtype=dtype, select=CHECKS)
     for backend in READERS:
@@ -67,10 +71,12 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[str, Settings]]:
         yield f"{dtype}, {backend}", settings
 
 
-def run(what: str, settings: Settings) -> Row:
+def run(what: str, settings: Settings, most: float) -> Row:
+    """One of them, in at most so many seconds."""
     started = time.perf_counter()
     try:
-        report = diagnose(settings, lambda line: None)
+        with deadline_or_error(most):
+            report = diagnose(settings, lambda line: None)
     except DoctorError as error:
         return Row(what, {}, skipped=error.message)
     return _row(what, report, time.perf_counter() - started)
@@ -118,12 +124,19 @@ def main() -> int:
     started, rows = time.perf_counter(), []
     for what, settings in plan(arguments):
         spent = time.perf_counter() - started
-        row = run(what, settings) if spent < MOST_SECONDS else Row(what, {}, skipped=f"{spent:.0f} s are over")
+        row = (
+            run(what, settings, MOST_SECONDS - spent)
+            if spent < MOST_SECONDS
+            else Row(what, {}, skipped=f"{spent:.0f} s are over")
+        )
         rows.append(row)
         if not arguments.json:
-            print("\n".join(shown(row)), flush=True)
+            print("\n".join(map(escape, shown(row))), flush=True)
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
+    if all(row.skipped for row in rows):
+        print("nothing ran", file=sys.stderr)
+        return 2
     return 1 if any(row.failed for row in rows) else 0
 
 

@@ -27,6 +27,7 @@ STALE_SECONDS = 3600.0
 BYTES = 4  # of a float32
 LARGE_FILE = 2 * 10**9  # bytes; hashing it takes seconds
 VARIABLE = "GEMMA_DOCTOR_CACHE"
+LOCAL = {"trust_remote_code": False, "local_files_only": True}
 # Measured with transformers 5.24 on two cores: 25 s for each of three readings of a vocabulary of 262,144, and 10 s
 # for 268 million parameters.
 SECONDS_A_TOKEN, SECONDS_A_PARAMETER = 3 * 25 / 262_144, 10 / 268e6
@@ -80,7 +81,19 @@ def folder(file: GgufFile, progress: Progress) -> Path:
     seconds = SECONDS_A_TOKEN * (file.vocabulary or 0) + SECONDS_A_PARAMETER * file.parameters
     progress(f"dequantising {file.path} into {place} (once, {in_words(size)}, about {max(seconds, 1):.0f} s)")
     refused = f"{file.path}: transformers {compat.release()} cannot load it"
-    return made(place, lambda scratch: file.path, refused)
+    return made(place, lambda scratch: _alone(file.path, scratch), refused)
+
+
+def _alone(path: Path, scratch: Path) -> Path:
+    """A file under a folder without neighbours: the library also reads what lies beside one (tokenizer_config.json),
+    which is no part of the hash that the result is kept under.
+    """
+    alone = scratch / "model.gguf"
+    try:
+        alone.symlink_to(path.resolve())
+    except OSError:  # not every file system or user may
+        shutil.copyfile(path, alone)
+    return alone
 
 
 def made(place: Path, source: Callable[[Path], Path], refused: str) -> Path:
@@ -88,7 +101,7 @@ def made(place: Path, source: Callable[[Path], Path], refused: str) -> Path:
 
     Args:
         place: where it goes.
-        source: gives the GGUF file; may write it into the folder that it is given.
+        source: gives the GGUF file, put alone into the folder that it is given.
         refused: what to say if the library cannot load it.
 
     Raises:
@@ -119,9 +132,8 @@ def _dequantise(gguf: Path, new: Path, refused: str) -> None:
     from gemma_doctor import compat
 
     with one_line(refused, "pip install -U transformers gguf; a damaged file: get it again"):
-        arguments = compat.dequantising()
-        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, **arguments)
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, **LOCAL, **compat.dequantising())
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, **LOCAL)
     model.save_pretrained(new)
     _save_as_it_is(tokenizer, new)
 
@@ -136,7 +148,7 @@ def _save_as_it_is(tokenizer: Any, new: Path) -> None:
 
     tokenizer.save_pretrained(new)
     settings = new / "tokenizer_config.json"
-    again = AutoTokenizer.from_pretrained(new, local_files_only=True)
+    again = AutoTokenizer.from_pretrained(new, **LOCAL)
     if again(PROBE).input_ids != tokenizer(PROBE).input_ids and (new / "tokenizer.json").is_file():
         written = json.loads(settings.read_text(encoding="utf-8"))
         written |= {name: getattr(tokenizer, name) for name in KEPT}  # some are the class's own defaults

@@ -1,4 +1,7 @@
-"""Room on the disk, asked for before anything large is written. Sizes are decimal, as disks and downloads are sold."""
+"""Files, and room for them, asked for before anything large is written.
+
+Sizes are decimal, as disks and downloads are sold.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +35,11 @@ def require_space(place: Path, needed: int, what: str, variable: str) -> None:
 def in_words(size: int) -> str:
     """ "1.2 GB", "250 MB"."""
     return f"{size / 1e9:.1f} GB" if size >= 10**9 else f"{size / 1e6:.0f} MB"
+
+
+def is_file(path: Path) -> bool:
+    """Names that no file can have (too long, with a null character) are no files."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

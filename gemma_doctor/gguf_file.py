@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ STRING, ARRAY = 8, 9
 # Longer arrays (vocabularies) are counted, not kept; longer texts (chat templates) are kept, and others cut.
 LONGEST_ARRAY, LONGEST_TEXT = 10_000, 1_000_000
 MOST_SIZES = 8
+LONGEST_NAME = 64  # of an architecture; it goes into names of keys and lines of errors
 NOT_ONE = "name a GGUF file that is whole, or a model's folder"
 
 
@@ -44,13 +45,11 @@ class GgufFile:
         path: of the file.
         keys: key -> value; lists for arrays, `Long` for long ones.
         parameters: how many numbers its tensors hold.
-        tensors: their names.
     """
 
     path: Path
     keys: Mapping[str, Any]
     parameters: int = 0
-    tensors: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def architecture(self) -> str:
@@ -82,7 +81,8 @@ def read(path: Path, whole: bool = True) -> GgufFile:
         whole: the tensors' data are expected behind it; False for the first part of a file.
 
     Raises:
-        DoctorError: it cannot be read, is no GGUF file, or is cut short.
+        DoctorError: it cannot be read, is no GGUF file, or is cut short before its last tensor begins (a cut within
+            that one is found when it is loaded).
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -162,11 +162,14 @@ def _parsed(path: Path, reader: _Reader, whole: bool) -> GgufFile:
     for _ in range(count):
         name = reader.text()
         keys[name] = reader.value(reader.number("I"))
-    if not isinstance(keys.get("general.architecture"), str) or not keys["general.architecture"]:
+    architecture = keys.get("general.architecture")
+    if not isinstance(architecture, str) or not architecture:
         raise _Damaged("it names no architecture (general.architecture)")
-    names, parameters, last = [], 0, 0
+    if len(architecture) > LONGEST_NAME or not architecture.isprintable():
+        raise _Damaged(f"its architecture is no name: {architecture[:LONGEST_NAME]!r}")
+    parameters, last = 0, 0
     for _ in range(tensors):
-        names.append(reader.text())
+        reader.text()  # its name
         dimensions = reader.number("I")
         if dimensions > MOST_SIZES:
             raise _Damaged(f"a tensor has {dimensions} dimensions")
@@ -175,4 +178,4 @@ def _parsed(path: Path, reader: _Reader, whole: bool) -> GgufFile:
         last = max(last, reader.number("Q"))
     if whole and tensors and reader.at + last >= reader.end:
         raise _Damaged("the file is cut short")
-    return GgufFile(path, keys, parameters, frozenset(names))
+    return GgufFile(path, keys, parameters)

@@ -8,21 +8,22 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 
+from gemma_doctor import adapters, weight_files
 from gemma_doctor.disk import in_words, require_space
-from gemma_doctor.errors import DoctorError, one_line
+from gemma_doctor.errors import DoctorError, in_one_line, one_line
 from gemma_doctor.settings import Progress
 
 # All that a hub that cannot be reached may cost, name service included.
 PROBE_SECONDS = 2.5
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
-WEIGHT_FILES = ("*.safetensors",)
-SKELETON_WILL_DO = "--weights skeleton examines its configuration"
-# As the hub's own client has it.
+# What a user means as an id, and what is one, as the hub's own client has it.
+LIKE_AN_ID = re.compile(r"[\w.-]+/[\w.-]+")
 ID = re.compile(r"\w([\w.-]*\w)?/\w([\w.-]*\w)?")
 LONGEST_ID = 96
 REVISION = re.compile(r"\w[\w./-]{0,199}")
@@ -45,6 +46,12 @@ class Repository:
 
     def __str__(self) -> str:
         return self.id if self.revision == "main" else f"{self.id} at {self.revision}"
+
+    @property
+    def command(self) -> str:
+        """What downloads it."""
+        at = f" --revision {self.revision}" if self.revision != "main" else ""
+        return f"hf download {self.id}{at}"
 
     @property
     def page(self) -> str:
@@ -91,9 +98,9 @@ def refusal(wanted: Repository) -> Refusal | None:
 
     if wanted.offline or constants.HF_HUB_OFFLINE:
         said = "--offline" if wanted.offline else "HF_HUB_OFFLINE"
-        return Refusal(f"the hub is switched off ({said})", f"leave {said} out, or run hf download {wanted.id} before")
+        return Refusal(f"the hub is switched off ({said})", f"leave {said} out, or run {wanted.command} before")
     answer: list[Refusal | None] = [Refusal(f"the hub did not answer within {PROBE_SECONDS:g} s", CHECK_NETWORK)]
-    asking = threading.Thread(target=lambda: answer.append(_ask(wanted)), daemon=True)
+    asking = threading.Thread(target=lambda: answer.append(_asked(wanted)), daemon=True)
     asking.start()
     asking.join(PROBE_SECONDS)
     return answer[-1]
@@ -124,23 +131,42 @@ def fetch_weights(wanted: Repository, progress: Progress) -> Path:
     refused = refusal(wanted)
     if refused is not None:
         raise DoctorError(
-            f"{wanted}: its weights are not on this machine, and {refused.why}", f"{refused.do}; {SKELETON_WILL_DO}"
+            f"{wanted}: its weights are not on this machine, and {refused.why}",
+            f"{refused.do}; {weight_files.SKELETON_WILL_DO}",
         )
     with _download(wanted):
         info = HfApi(endpoint=_endpoint()).model_info(wanted.id, revision=wanted.revision, files_metadata=True)
-        sizes = {one.rfilename: one.size or 0 for one in info.siblings or [] if one.rfilename.endswith(".safetensors")}
+        published = {one.rfilename: one.size or 0 for one in info.siblings or []}
+        sizes = {name: published[name] for name in weight_files.of(published, _in_index(wanted, published))}
         if not sum(sizes.values()):
             raise DoctorError(
-                f"{wanted}: publishes no safetensors weights, and pickled ones are never read", SKELETON_WILL_DO
+                f"{wanted}: publishes no safetensors weights, and pickled ones are never read",
+                weight_files.SKELETON_WILL_DO,
             )
         missing = sum(size for name, size in sizes.items() if cached(wanted, name) is None)
         place = Path(constants.HF_HUB_CACHE)
         require_space(place, missing, f"the weights of {wanted}", "HF_HUB_CACHE")
         progress(f"downloading {in_words(missing)} of weights of {wanted} into {place}")
-        patterns = [*SMALL_FILES, *WEIGHT_FILES]
         return Path(
-            snapshot_download(wanted.id, revision=wanted.revision, allow_patterns=patterns, endpoint=_endpoint())
+            snapshot_download(
+                wanted.id,
+                revision=wanted.revision,
+                allow_patterns=[*SMALL_FILES, *sizes],
+                ignore_patterns=[adapters.CONFIG],  # with which the library would load another model
+                endpoint=_endpoint(),
+            )
         )
+
+
+def _in_index(wanted: Repository, published: Collection[str]) -> set[str]:
+    """What a repository's index of weights names, empty if it has none."""
+    if weight_files.INDEX not in published:
+        return set()
+    from huggingface_hub import hf_hub_download
+
+    return weight_files.in_index(
+        Path(hf_hub_download(wanted.id, weight_files.INDEX, revision=wanted.revision, endpoint=_endpoint()))
+    )
 
 
 def _download(wanted: Repository) -> AbstractContextManager[None]:
@@ -153,6 +179,16 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: object) -> None:
         return None
+
+
+def _asked(wanted: Repository) -> Refusal | None:
+    """Whatever is raised on the way is an answer too: a thread has nobody to catch it."""
+    try:
+        return _ask(wanted)
+    except Exception as error:
+        reason = getattr(error, "reason", None)
+        said = in_one_line(reason if isinstance(reason, Exception) else error)
+        return Refusal(f"the hub cannot be reached ({said})", CHECK_NETWORK)
 
 
 def _ask(wanted: Repository) -> Refusal | None:
@@ -170,9 +206,6 @@ def _ask(wanted: Repository) -> Refusal | None:
     except urllib.error.HTTPError as error:
         error.close()
         return None if error.code < 400 else _meaning(wanted, error.code, error.headers, bool(token))
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(getattr(error, "reason", error)).split())
-        return Refusal(f"the hub cannot be reached ({reason})", CHECK_NETWORK)
     return None
 
 
@@ -196,7 +229,7 @@ def _meaning(wanted: Repository, status: int, headers: Message, has_token: bool)
     if status == 404:
         return Refusal(
             f"{wanted} has no config.json on the hub",
-            f"an adapter or a GGUF file: hf download {wanted.id}, then name the folder or the file that it brought",
+            f"an adapter or a GGUF file: {wanted.command}, then name the folder or the file that it brought",
         )
     return Refusal(f"the hub answers with status {status}", "try again later, or name a folder or a preset")
 

@@ -22,5 +22,5 @@ def read_mapping(path: Path, hint: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DoctorError(f"{path}: not JSON ({in_one_line(error)})", hint) from None
     if not isinstance(mapping, dict):
-        raise DoctorError(f"{path}: no configuration, but a {type(mapping).__name__}", hint)
+        raise DoctorError(f"{path}: no mapping, but a {type(mapping).__name__}", hint)
     return mapping

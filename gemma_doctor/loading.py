@@ -30,7 +30,7 @@ class FromGguf:
     Attributes:
         file: what that says.
         config: the text decoder's configuration, as loaded.
-        tokenizer: as loaded, None if there is none.
+        tokenizer: as loaded, None if there is none or it is an adapter's own, which may differ on purpose.
     """
 
     file: GgufFile
@@ -122,7 +122,8 @@ def admit(
     subject, folder = folder_of(subject, settings, progress)
     model, reduced, cut = _models(subject, folder, settings, device, reduced_window)
     _require_attention(model)
-    tokenizer, remark = tokenizer_in(tokenizer_folder(subject, folder))
+    own = tokenizer_folder(subject, folder)
+    tokenizer, remark = tokenizer_in(own)
     remarks = remark, _ignored(subject, settings), _other_ways(model)
     parameter = next(model.parameters())
     return Patient(
@@ -137,7 +138,7 @@ def admit(
         dtype=dtype_name(parameter.dtype),
         device=str(parameter.device),
         backend=compat.attention_backend(model),
-        gguf=_from_gguf(subject, folder, tokenizer),
+        gguf=_from_gguf(subject, folder, tokenizer if own == folder else None),
     )
 
 

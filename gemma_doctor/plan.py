@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gemma_doctor import published
+from gemma_doctor import published, weight_files
 from gemma_doctor.budget import Budget, budget
 from gemma_doctor.check import CouldNotLook
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import ConfigFacts
 from gemma_doctor.oracle import ITEM_BYTES, kv_layers
 from gemma_doctor.settings import Settings
-from gemma_doctor.subject import SAFETENSORS, Subject, partly_recurrent, resolve
+from gemma_doctor.subject import Subject, partly_recurrent, resolve
 
 LONGEST = 1_000_000
 LADDER = (8_192, 32_768, 131_072)
@@ -166,7 +166,7 @@ def _weights(folder: Path | None) -> tuple[int | None, str]:
     """Bytes of the safetensors files that a folder's model is in, or why they are not counted."""
     if folder is None:
         return None, NOT_COUNTED
-    whole, index = (folder / name for name in SAFETENSORS)
+    whole, index = folder / weight_files.WHOLE, folder / weight_files.INDEX
     try:
         if whole.is_file():
             files = {whole}

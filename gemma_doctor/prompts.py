@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import platform
 import sysconfig
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = "docstrings of Python's standard library"
+NAMED = 20_000  # characters that tell this text from another Python's
 SHORTEST = 200  # characters: shorter ones repeat each other's phrases
 # Folders with nobody's prose in them, or with somebody else's.
 LEFT_OUT = frozenset(("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"))
@@ -30,16 +32,22 @@ def docstrings() -> Iterator[str]:
     """
     seen: set[str] = set()
     for path in sources():
-        try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, ValueError):  # a UnicodeDecodeError is a ValueError
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                text = ast.get_docstring(node) or ""
-                if len(text) >= SHORTEST and text not in seen:
-                    seen.add(text)
-                    yield text
+        for text in _of_file(path):
+            if text not in seen:
+                seen.add(text)
+                yield text
+
+
+@functools.cache
+def _of_file(path: Path) -> tuple[str, ...]:
+    """Its docstrings of at least SHORTEST characters. Several makers of evidence ask for the same ones."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):  # a UnicodeDecodeError is a ValueError
+        return ()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = (ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented))
+    return tuple(text for text in texts if len(text) >= SHORTEST)
 
 
 def english(characters: int) -> str:
@@ -55,9 +63,14 @@ def english(characters: int) -> str:
 
 
 def source_of(text: str) -> str:
-    """Where a text of `english` comes from, and which it is: another Python has other docstrings.
+    """Where texts of `english` come from, and which they are: another Python has other docstrings.
 
-    "docstrings of Python's standard library (3.11.7, sha256 0f1e2d3c4b5a)".
+    "docstrings of Python's standard library (3.11.7, sha256 0f1e2d3c4b5a)". `text` is the beginning of them.
     """
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return f"{SOURCE} ({platform.python_version()}, sha256 {digest})"
+
+
+def source() -> str:
+    """The same name for all texts of this Python, however long they are."""
+    return source_of(english(NAMED)[:NAMED])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gemma_doctor import adapters, gguf_config, gguf_file, hub, presets
+from gemma_doctor.disk import is_file
 from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.json_file import read_mapping
 from gemma_doctor.settings import DEFAULT_SUBJECT, Settings
-
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-ADAPTER = adapters.CONFIG
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Source:
         preset: that it is, or that was published under its hub id; "" for none.
         remarks: for the headline.
         repository: from which configuration and weights (an adapter's base's) come.
-        by_hub_id: the user named a hub id.
+        revision: of the hub id that the user named (an adapter's, not its base's), None for whoever named none.
         adapter: what is laid over the weights of the base.
         gguf: what the file says.
     """
@@ -41,7 +38,7 @@ class Source:
     preset: str = ""
     remarks: tuple[str, ...] = ()
     repository: hub.Repository | None = None
-    by_hub_id: bool = False
+    revision: str | None = None
     adapter: adapters.Adapter | None = None
     gguf: gguf_file.GgufFile | None = None
 
@@ -54,7 +51,7 @@ def locate(settings: Settings) -> Source:
     """
     explicit = settings.subject is not None
     found = _locate(settings.subject or DEFAULT_SUBJECT, settings.revision, settings.offline, explicit)
-    if settings.revision and not found.by_hub_id:
+    if settings.revision and found.revision is None:
         raise DoctorError(
             f"--revision {settings.revision!r}: {found.name} is a {found.kind}, which has no revisions"[:300],
             "leave it out, or name a hub id",
@@ -64,11 +61,11 @@ def locate(settings: Settings) -> Source:
 
 def _locate(name: str, revision: str | None, offline: bool, explicit: bool = True) -> Source:
     path = Path(name).expanduser()
-    if explicit and _is_file(path / "config.json"):  # even if a preset has that name: so does the library
+    if explicit and is_file(path / "config.json"):  # even if a preset has that name: so does the library
         return Source(name, "folder", read_config(path / "config.json"), folder=path)
     if name in presets.names():
         return Source(name, "preset", presets.load(name), preset=name)
-    if _is_file(path / ADAPTER):
+    if is_file(path / adapters.CONFIG):
         return _of_adapter(name, path, offline)
     if path.is_dir():
         raise DoctorError(f"{name}: the folder holds no config.json", _other_subject_in(path))
@@ -76,20 +73,12 @@ def _locate(name: str, revision: str | None, offline: bool, explicit: bool = Tru
         return _of_gguf(name, path)
     if path.exists():
         return Source(name, "config file", read_config(path))
-    if HUB_ID.fullmatch(name) and path.suffix not in (".json", ".gguf") and not name.startswith("."):
+    if hub.LIKE_AN_ID.fullmatch(name) and path.suffix not in (".json", ".gguf") and not name.startswith("."):
         return _from_hub(hub.repository(name, revision, offline))
     raise DoctorError(
         f"there is no preset, file or folder {name!r}{suggest(name, presets.names())}",
         "gemma-doctor presets lists the presets; hub ids are written owner/name",
     )
-
-
-def _is_file(path: Path) -> bool:
-    """Names that no file can have (too long, with a null character) are no files."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _other_subject_in(folder: Path) -> str:
@@ -106,39 +95,40 @@ def _of_adapter(name: str, folder: Path, offline: bool) -> Source:
     """An adapter, and the base that it names, found as the user would have named it."""
     found = adapters.read(folder)
     base_path = Path(found.base).expanduser()
-    if _is_file(base_path / ADAPTER) and not _is_file(base_path / "config.json"):
+    if is_file(base_path / adapters.CONFIG) and not is_file(base_path / "config.json"):
         same = base_path.resolve() == folder.resolve()
         raise DoctorError(
             f"{name}: its base {found.base!r} is {'the adapter itself' if same else 'an adapter as well'}"[:300],
-            f"write the model that it was trained on into base_model_name_or_path of {ADAPTER}",
+            f"write the model that it was trained on into base_model_name_or_path of {adapters.CONFIG}",
         )
     try:
         base = _locate(found.base, found.base_revision, offline)
     except DoctorError as error:
         raise DoctorError(f"{name}: its base cannot be examined: {error.message}", error.hint) from None
     remarks = f"adapter {name} on {base.name}", *base.remarks
-    return replace(base, name=name, kind="adapter", remarks=remarks, by_hub_id=False, adapter=found)
+    return replace(base, name=name, kind="adapter", remarks=remarks, revision=None, adapter=found)
 
 
 def _from_hub(repository: hub.Repository) -> Source:
     preset = presets.for_hub_id(repository.id) or ""
     folder = hub.cached(repository)
-    as_adapter = hub.cached(repository, ADAPTER) if folder is None else None
+    as_adapter = hub.cached(repository, adapters.CONFIG) if folder is None else None
     if as_adapter is not None:
-        return replace(_of_adapter(repository.id, as_adapter, repository.offline), by_hub_id=True)
+        return replace(_of_adapter(repository.id, as_adapter, repository.offline), revision=repository.revision)
     refused = None if folder is not None else hub.refusal(repository)
     if folder is None and refused is None:
         folder = hub.fetch_config(repository)
     if folder is not None:
         remarks = () if repository.revision == "main" else (f"{repository}: commit {folder.name}",)
         mapping = read_config(folder / "config.json")
-        return Source(repository.id, "hub id", mapping, folder, preset, remarks, repository, by_hub_id=True)
+        return Source(repository.id, "hub id", mapping, folder, preset, remarks, repository, repository.revision)
     assert refused is not None
     missing = f"{repository}: not in the local hub cache, and {refused.why}"
     if not preset or repository.revision != "main":  # a preset is what was published on main
         raise DoctorError(missing, refused.do)
     remark = f"{missing}; this is the configuration of preset {preset}"
-    return Source(repository.id, "hub id", presets.load(preset), None, preset, (remark,), repository, by_hub_id=True)
+    mapping = presets.load(preset)
+    return Source(repository.id, "hub id", mapping, None, preset, (remark,), repository, repository.revision)
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -7,24 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemma_doctor import adapters, demo, dequantised, gguf_config, hub, presets
+from gemma_doctor import adapters, demo, gguf_config, hub, presets
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import Config, ConfigFacts
 from gemma_doctor.expectations import expectations, lay_over, origin
 from gemma_doctor.gguf_file import GgufFile
 from gemma_doctor.published import read, text_part
+from gemma_doctor.real_weights import lack_of
 from gemma_doctor.settings import Settings
 from gemma_doctor.sources import Source, locate
 
-SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 RECURRENT_KINDS = ("conv", "hybrid", "linear_attention", "mamba", "recurrent")
 LAYERS_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 MOST_LAYERS = 10_000
-PICKLED = (
-    "there are only pickled ones, which are never read",
-    "load them where you trust them and save_pretrained() with safetensors",
-)
 DEEPEST = 50
+LONGEST_NAME = 64
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ def _laid_over(source: Source, overrides: Mapping[str, Any]) -> dict[str, Any]:
     if _depth(published) > DEEPEST:
         raise DoctorError(f"{source.name}: nested too deeply", "a configuration has a few levels")
     for key, value in (("model_type", published["model_type"]), (f"{prefix}model_type", text.get("model_type"))):
-        if not isinstance(value, str | None):
+        if not isinstance(value, str | None) or len(value or "") > LONGEST_NAME:
             raise DoctorError(f"{source.name}: {key} must be a name, not {value!r}"[:200], "e.g. gemma3_text")
     for key in LAYERS_KEYS:
         value = text.get(key)
@@ -166,11 +163,6 @@ def partly_recurrent(text: Mapping[str, Any]) -> bool:
     )
 
 
-def has_safetensors(folder: Path) -> bool:
-    """The folder holds weights that may be read."""
-    return any((folder / name).is_file() for name in SAFETENSORS)
-
-
 def skeleton_remark(why: str, get: str) -> str:
     """The headline of a skeleton that nobody asked for: why it is one, and what would get the real weights."""
     return f"SKELETON: random weights ({why}); to get real ones: {get}"
@@ -187,61 +179,9 @@ def _weights(source: Source, settings: Settings, has_demo: bool) -> tuple[str, s
             else "unless --weights real asks"
         )
         return "skeleton", f"SKELETON: random weights, {why}"
-    why, get = _missing_weights(source, has_demo)
-    if not why:
+    lack = lack_of(source, has_demo)
+    if lack is None or (lack.by_download and settings.weights == "real"):
         return "real", ""
     if settings.weights == "real":
-        if source.repository is not None and source.folder is not None and get == _download_it(source):
-            return "real", ""
-        raise DoctorError(f"--weights real: {source.name}: {why}", get)
-    return "skeleton", skeleton_remark(why, get)
-
-
-def _missing_weights(source: Source, has_demo: bool) -> tuple[str, str]:
-    """Why there are no weights that can be loaded here, and what would get them; empty if there are."""
-    if source.adapter is not None:
-        if source.adapter.missing:
-            return source.adapter.missing, "load it where you trust it and save_pretrained() with safetensors"
-        if not adapters.installed():
-            return "peft, which loads adapters, is not installed", adapters.INSTALL
-    if has_demo:
-        return ("", "") if demo.installed() else ("the demo extra is not installed", demo.INSTALL)
-    if source.gguf is not None:
-        lacking = dequantised.lacking()
-        return (f"{lacking} is not installed", dequantised.INSTALL) if lacking else ("", "")
-    return _missing_from(source)
-
-
-def _missing_from(source: Source) -> tuple[str, str]:
-    """The same of a folder with safetensors, or where there might be one."""
-    if source.folder is not None and has_safetensors(source.folder):
-        if source.adapter is None and (source.folder / adapters.CONFIG).is_file():
-            return (
-                f"{adapters.CONFIG} lies beside its weights, and where peft is installed transformers loads another "
-                "model because of it",
-                "move the adapter or the model to a folder of its own",
-            )
-        return "", ""
-    if source.repository is not None:
-        return _missing_from_hub(source, source.repository)
-    if source.folder is None and source.preset:
-        return "a preset has none", f"gemma-doctor check {presets.hub_id(source.preset)} --weights real"
-    if source.folder is None:
-        return "a config.json alone has none", "name a folder with config.json and model.safetensors"
-    if any(source.folder.glob("*.bin")):
-        return PICKLED
-    return "the folder holds no model.safetensors", "name a folder with config.json and model.safetensors"
-
-
-def _missing_from_hub(source: Source, repository: hub.Repository) -> tuple[str, str]:
-    there_are_none = "there are none on this machine"
-    if source.folder is None:
-        return there_are_none, f"hf download {repository.id}"
-    return PICKLED if any(source.folder.glob("*.bin")) else (there_are_none, _download_it(source))
-
-
-def _download_it(source: Source) -> str:
-    """What a skeleton's remark says of weights that the hub has."""
-    at = source.repository.revision if source.repository is not None and source.by_hub_id else "main"
-    revision = f" --revision {at}" if at != "main" else ""
-    return f"gemma-doctor check {source.name} --weights real{revision}"
+        raise DoctorError(f"--weights real: {source.name}: {lack.why}", lack.get)
+    return "skeleton", skeleton_remark(lack.why, lack.get)

@@ -15,6 +15,8 @@ from gemma_doctor.check import judge, needs_of
 from gemma_doctor.evidence import (
     FULL,
     LOGITS,
+    LONG_GENERATE,
+    LONG_TEXT,
     SLIDING,
     CacheLayer,
     Claim,
@@ -305,7 +307,7 @@ def generation(tokens: Sequence[int], reference: Sequence[int] | None = None, **
         "reference": ids if reference is None else frozen(np.array(reference)),
         "clear": frozen(np.ones(len(ids), dtype=bool)),
         "crash": None,
-        "pass_name": "long generate",
+        "pass_name": LONG_GENERATE,
     }
     return Generation(**(fields | changes))
 
@@ -315,7 +317,7 @@ def long_text(**changes: Any) -> LongText:
     scores = frozen(np.tile([2.0, 4.0], 32))
     places = (("before the edge", 448), ("after the edge", 704), ("beyond twice the edge", 1024))
     fields: dict[str, Any] = {
-        "pass_name": "long text",
+        "pass_name": LONG_TEXT,
         "source": "docstrings",
         "length": 1536,
         "window": 512,

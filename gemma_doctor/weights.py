@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gemma_doctor import adapters, compat, demo, dequantised, hub
+from gemma_doctor import adapters, compat, demo, dequantised, hub, weight_files
 from gemma_doctor.errors import DoctorError, in_one_line, one_line
 from gemma_doctor.expectations import lay_over
 from gemma_doctor.settings import Progress, Settings
 from gemma_doctor.sources import read_config
-from gemma_doctor.subject import Subject, has_safetensors, skeleton_remark
+from gemma_doctor.subject import Subject, skeleton_remark
+from gemma_doctor.weight_files import SKELETON_WILL_DO
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
-NO_WEIGHTS_NEEDED = "--weights skeleton examines the configuration without them"
 
 
 def folder_of(subject: Subject, settings: Settings, progress: Progress) -> tuple[Subject, Path | None]:
@@ -39,13 +38,13 @@ def folder_of(subject: Subject, settings: Settings, progress: Progress) -> tuple
         # what the library made of the file is what it loads; the file's own keys stay in `config`
         as_made = lay_over(read_config(folder / "config.json"), settings.overrides)
         return replace(subject, published=as_made), folder
-    if subject.weights == "real" and subject.repository is not None and not _has_weights(subject):
+    if subject.weights == "real" and subject.repository is not None and not _are_whole(subject.folder):
         return subject, hub.fetch_weights(subject.repository, progress)
     return subject, subject.folder
 
 
-def _has_weights(subject: Subject) -> bool:
-    return subject.folder is not None and has_safetensors(subject.folder)
+def _are_whole(folder: Path | None) -> bool:
+    return folder is not None and weight_files.are_named(folder) and not weight_files.lacking(folder)
 
 
 def real_model(subject: Subject, folder: Path, settings: Settings, device: str) -> Any:
@@ -58,7 +57,7 @@ def real_model(subject: Subject, folder: Path, settings: Settings, device: str) 
         arguments["attn_implementation"] = settings.attn_implementation
     arguments |= _quantised(subject, settings, device)
     loader = compat.loader_for(subject.published)
-    with refusals(subject, "the model cannot be loaded", NO_WEIGHTS_NEEDED):
+    with refusals(subject, "the model cannot be loaded", SKELETON_WILL_DO):
         if subject.demo or subject.overridden:  # the configuration is not the one that lies beside the weights
             arguments["config"] = compat.whole_config(subject.published)
         model, info = loader.from_pretrained(
@@ -73,7 +72,7 @@ def real_model(subject: Subject, folder: Path, settings: Settings, device: str) 
     if missing:  # the library fills them with random numbers and goes on
         raise DoctorError(
             f"{subject.name}: the weights lack {len(missing)} tensors of the model, {missing[0]} among them",
-            NO_WEIGHTS_NEEDED,
+            SKELETON_WILL_DO,
         )
     if subject.adapter is not None:
         model = adapters.merged(model, subject.adapter, subject.name)
@@ -91,28 +90,18 @@ def _quantised(subject: Subject, settings: Settings, device: str) -> dict[str, A
         return {}
     said = f"{subject.name}: its weights are quantised with {method[:40]!r}"
     if not compat.knows_quantisation(method):
-        raise DoctorError(f"{said}, which transformers {compat.release()} does not know", NO_WEIGHTS_NEEDED)
+        raise DoctorError(f"{said}, which transformers {compat.release()} does not know", SKELETON_WILL_DO)
     lacking = compat.lacking_for(method)
     if lacking:
-        raise DoctorError(f"{said}, and {lacking} is not installed", f"pip install {lacking}; {NO_WEIGHTS_NEEDED}")
+        raise DoctorError(f"{said}, and {lacking} is not installed", f"pip install {lacking}; {SKELETON_WILL_DO}")
     as_saved = compat.dtype_argument("auto") if settings.dtype == "auto" else {}
     return {"device_map": {"": device}, **as_saved}
 
 
 def _require_shards(subject: Subject, folder: Path) -> None:
-    index = folder / "model.safetensors.index.json"
-    if (folder / "model.safetensors").is_file():
-        return
-    try:
-        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DoctorError(f"{index}: not an index of weights: {in_one_line(error)}", NO_WEIGHTS_NEEDED) from None
-    missing = sorted(shard for shard in shards if not (folder / shard).is_file())
-    if missing:
-        raise DoctorError(
-            f"{subject.name}: {len(missing)} of {len(shards)} weight files are missing, {missing[0]} among them",
-            f"download them again; {NO_WEIGHTS_NEEDED}",
-        )
+    lacking = weight_files.lacking(folder)
+    if lacking:
+        raise DoctorError(f"{subject.name}: {lacking}", f"get them; {SKELETON_WILL_DO}")
 
 
 def tokenizer_folder(subject: Subject, folder: Path | None) -> Path | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ import torch
 import transformers
 
 from gemma_doctor import adapters, demo, presets
+from gemma_doctor.capture.gguf import gguf_facts
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
+from tests import tiny_gguf
+from tests.test_gguf import needs_gguf
 from tests.test_loading import TEXT, admitted, refused, saved
 
 # PEFT still asks for what new releases of transformers deprecate.
@@ -25,15 +30,17 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("adapters") / "base", TEXT)
 
 
-def lora(folder: Path, base: Path, seed: int = 0) -> Path:
-    """A LoRA adapter that does something."""
+def lora(folder: Path, base: Path, target_modules: Sequence[str] = ("q_proj", "v_proj"), save: bool = False) -> Path:
+    """A LoRA adapter that does something; `save` its embeddings as well."""
     peft = pytest.importorskip("peft")
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_pretrained(base)
-    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    beside = peft.get_peft_model(model, config)
-    beside.peft_config["default"].base_model_name_or_path = str(base)
-    beside.save_pretrained(folder)
+    config = peft.LoraConfig(r=2, target_modules=[*target_modules], init_lora_weights=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it saves embeddings
+        beside = peft.get_peft_model(model, config)
+        beside.peft_config["default"].base_model_name_or_path = str(base)
+        beside.save_pretrained(folder, save_embedding_layers=save or "auto")
     return folder
 
 
@@ -80,6 +87,46 @@ def test_a_tokenizer_beside_the_adapter_comes_first(base: Path, tmp_path: Path) 
     assert patient.tokenizer is not None and len(patient.tokenizer) == 2
 
 
+@needs_gguf
+def test_a_tokenizer_of_its_own_is_not_held_against_the_gguf_file_of_the_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its padding, template or BOS may be changed on purpose."""
+    monkeypatch.setenv("GEMMA_DOCTOR_CACHE", str(tmp_path / "cache"))
+    gguf = tiny_gguf.write(tmp_path / "tiny.gguf")
+    plain = admitted(subject=str(gguf), weights="real")
+    folder = lora(tmp_path / "lora", next((tmp_path / "cache").iterdir()))
+    described = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    described["base_model_name_or_path"] = str(gguf)
+    (folder / "adapter_config.json").write_text(json.dumps(described), encoding="utf-8")
+    patient = admitted(subject=str(folder), weights="real")
+    assert patient.gguf is not None and patient.gguf.tokenizer is not None  # the base's
+    assert plain.tokenizer is not None
+    plain.tokenizer.pad_token = plain.tokenizer.unk_token
+    plain.tokenizer.save_pretrained(folder)
+    patient = admitted(subject=str(folder), weights="real")
+    assert patient.tokenizer is not None and patient.tokenizer.pad_token == plain.tokenizer.unk_token
+    facts = gguf_facts(patient.gguf)
+    assert (facts.ids, facts.added, facts.tokens, facts.template) == ((), (), None, None) and facts.config
+
+
+@pytest.mark.parametrize("changes", [{"target_modules": ["q_proj", "embed_tokens"]}, {"save": True}])
+def test_embeddings_that_peft_saves_whole_are_not_foreign(tmp_path: Path, changes: dict[str, Any]) -> None:
+    from safetensors import safe_open
+
+    folder = lora(tmp_path / "lora", saved(tmp_path / "base", {**TEXT, "tie_word_embeddings": False}), **changes)
+    with safe_open(folder / "adapter_model.safetensors", "pt") as file:
+        assert any("embed_tokens" in name and "lora" not in name for name in file.keys())  # noqa: SIM118
+    assert admitted(subject=str(folder)).subject.weights == "real"
+
+
+@pytest.mark.parametrize("end", ["embed_tokens", "lm_head"])
+def test_an_adapter_of_tied_embeddings_is_not_merged_into_another_model(base: Path, tmp_path: Path, end: str) -> None:
+    error = refused(subject=str(lora(tmp_path / "lora", base, target_modules=["q_proj", end])))
+    assert "tied to the head" in error.message
+    assert admitted(subject=str(lora(tmp_path / "saved", base, save=True))).subject.weights == "real"
+
+
 def test_tensors_that_are_not_those_of_the_base(base: Path, tmp_path: Path) -> None:
     """PEFT warns and goes on, and the adapter does nothing."""
     from safetensors.torch import load_file, save_file
@@ -113,7 +160,14 @@ def test_pickled_adapters_are_never_read(tmp_path: Path) -> None:
     (folder / "adapter_model.bin").touch()
     subject = resolve(Settings(subject=str(folder)))
     assert subject.weights == "skeleton" and "pickled weights only, which are never read" in subject.remarks[-1]
-    assert "never read" in unresolved(folder, weights="real").message
+    error = unresolved(folder, weights="real")
+    assert "never read" in error.message and "where you trust it" in error.hint
+
+
+def test_adapters_without_weights_say_what_is_missing(tmp_path: Path) -> None:
+    error = unresolved(described(tmp_path / "lora"), weights="real")
+    assert "the adapter has no adapter_model.safetensors" in error.message
+    assert error.hint == "get the whole adapter: adapter_config.json and adapter_model.safetensors"
 
 
 def test_the_base_may_be_a_preset_or_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

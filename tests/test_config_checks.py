@@ -54,7 +54,7 @@ def test_a_healthy_model_passes_with_all_that_was_compared_in_words() -> None:
         said[result.check] = result.examined.sentence
     assert said == {
         "sliding-window": "8 published = loaded = 1 module = measured in 1 layer",
-        "layer-pattern": "1 sliding, 1 full published = loaded = measured in 2 layers",
+        "layer-pattern": "1 sliding, 1 full published = measured in 2 layers",
         "rope-theta": "10,000 and 1,000,000 live, worst relative error 0e+00",
         "rms-norm-eps": "1e-06 in 2 norms, measured in 2 (float32)",
     }

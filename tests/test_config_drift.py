@@ -47,7 +47,7 @@ def test_what_arrives_is_counted() -> None:
         head=TiedHead(True, "published config.json", True, None),
     )
     assert said(drift) == (
-        "4 values arrive and the head is the embedding, 1 key read by nothing; "
+        "3 values arrive and the head is the embedding, 1 key read by nothing; "
         "1 of 1 the same when saved and loaded again"
     )
 
@@ -62,7 +62,22 @@ def test_a_value_that_arrives_changed(before: object, after: object) -> None:
     assert finding.observed.startswith(repr(after)) and finding.expected.startswith(repr(before))
 
 
+def test_only_what_arrives_is_said_to() -> None:
+    loose = TiedHead(True, "published config.json", False, 0.31)
+    result = run_check(config_drift, drift=healthy(arrived=(*SAME, Arrival("head_dim", 8, 4)), head=loose))
+    assert result.examined is not None and result.examined.sentence == "3 of 4 values arrive"
+    assert result.examined.count == 4
+
+
 def test_a_long_value_is_cut() -> None:
+    long = "k" * 10**6
+    for sick in (
+        healthy(arrived=(Arrival(long, 1, 2),)),
+        healthy(misplaced=(Arrival(long, 1, 2),)),
+        healthy(saved=(Arrival(long, 1, 2),)),
+    ):
+        finding = only(run_check(config_drift, drift=sick))
+        assert len(finding.title) < 150 and len(finding.do) < 150
     finding = only(run_check(config_drift, drift=healthy(arrived=(Arrival("key", "x" * 500, "\n" * 500),))))
     assert len(finding.observed) < 90 and "\n" not in finding.observed
 

@@ -91,6 +91,8 @@ def test_every_further_prompt_is_generated_on_across_the_edge(patient: Patient) 
 def test_a_further_prompt_far_below_the_edge_is_cut_short(patient: Patient) -> None:
     _, second = generated(patient, FIRST, SECOND, margin=300).all
     assert len(second.tokens) == 128
+    asked = generated(patient, FIRST, SECOND, max_new_tokens=140).all
+    assert [len(one.tokens) for one in asked] == [140, 140]
 
 
 def test_a_conversation_is_what_its_template_writes(patient: Patient) -> None:
@@ -128,6 +130,7 @@ def test_settings_that_choose_other_tokens_are_served_and_prove_nothing(patient:
     long, served = one
     assert served.pass_name == "as served"
     assert "do_sample=True, temperature=0.7, top_k=64, repetition_penalty=1.1" in served.way
+    assert served.drawn and served.settings["repetition_penalty"] == 1.1
     assert not served.clear.any()
     assert served.tokens.tolist() == other[1].tokens.tolist()  # seeded
     assert served.tokens.tolist() != generated(patient, seed=1).all[1].tokens.tolist()

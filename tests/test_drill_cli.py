@@ -300,13 +300,14 @@ def test_flags_reach_the_settings(answer: Any, capsys: pytest.CaptureFixture[str
 def test_the_skeleton_is_drilled_unless_the_flag_says_real(answer: Any, capsys: pytest.CaptureFixture[str]) -> None:
     seen = answer(ALL_CAUGHT)
     Path("run.yaml").write_text(
-        f"subject: {SUBJECT}\nweights: real\nprompt: Hello\nmax-new-tokens: 3\nstatic: true\n"
+        f"subject: {SUBJECT}\nweights: real\nprompt: Hello\nmax-new-tokens: 3\nlength: 9000\nmax-length: 50\nstatic: true\n"
         "ignore: [known-release]\noutput: report.json\noverrides: {rms_norm_eps: 1.0e-5}\n"
     )
     assert cli.main(["drill", "run.yaml"]) == 0
     settings = seen[0][0]
     assert (settings.weights, settings.output, settings.static) == ("skeleton", None, False)
     assert (settings.prompts, settings.max_new_tokens) == ((), None)
+    assert (settings.length, settings.max_length) == (None, None)
     assert (settings.ignore, settings.overrides) == (("known-release",), {"rms_norm_eps": 1e-5})
     assert "takes long" not in capsys.readouterr().err
     assert cli.main(["drill", "run.yaml", "--weights", "real"]) == 0

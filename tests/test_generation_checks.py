@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gemma_doctor.checks.generation.degeneration import degeneration, repeated_tail, repetition
+from gemma_doctor.checks.generation.degeneration import degeneration
 from gemma_doctor.checks.generation.recompilation import recompilation
 from gemma_doctor.evidence import Crash, Generation, Generations, frozen
 from gemma_doctor.finding import CheckResult, Outcome, Severity
+from gemma_doctor.oracle import repeated_tail, repetition
 from gemma_doctor.testing import generation, route_case, route_run, run_check
 
 LOOPING = [9, 8, 7, *([1, 2, 3] * 7)]
@@ -22,9 +24,10 @@ def looked(*arguments: Any, **changes: Any) -> CheckResult:
     return run_check(degeneration, generations=Generations((generation(*arguments, **changes),)))
 
 
-def served(tokens: Sequence[int], way: str, reference: Sequence[int] | None = None) -> Generation:
-    nowhere = frozen(np.zeros(len(tokens), dtype=bool))
-    return generation(tokens, reference, way=f"as served: {way}", pass_name="as served", clear=nowhere)
+def served(tokens: Sequence[int], reference: Sequence[int] | None = None, **settings: object) -> Generation:
+    clear = frozen(np.full(len(tokens), not settings.get("do_sample")))
+    way = "as served: whatever is said here"  # for people to read
+    return generation(tokens, reference, way=way, settings=settings, pass_name="as served", clear=clear)
 
 
 def test_a_varied_text_passes() -> None:
@@ -96,25 +99,48 @@ def test_more_certain_than_the_reference_is_an_error() -> None:
 
 
 def test_a_setting_that_rewards_repetition_is_named() -> None:
-    way = "repetition_penalty=0.5, end tokens in force"
     other = [*LOOPING[:3], 77, *LOOPING[4:]]
-    both = Generations((generation(VARIED), served(LOOPING, way, other)))
+    both = Generations((generation(VARIED), served(LOOPING, other, repetition_penalty=0.5)))
     (finding,) = run_check(degeneration, generations=both).findings
     assert (finding.severity, finding.standing) == (Severity.ERROR, True)
     assert finding.title == "repetition_penalty=0.5 rewards what was said before"
     assert "1 of 24 tokens are not the model's own choice; the text loops from step 3 on" in finding.observed
     assert "greedily no loop" in finding.observed
-    unchanged = Generations((generation(VARIED), served(VARIED, way)))
+    unchanged = Generations((generation(VARIED), served(VARIED, repetition_penalty=0.5)))
     assert run_check(degeneration, generations=unchanged).findings == ()
 
 
-@pytest.mark.parametrize("way", ["do_sample=True, top_k=64", "repetition_penalty=1.2", "do_sample=True"])
-def test_what_is_drawn_or_discouraged_is_not_accused(way: str) -> None:
+def test_a_near_tie_is_no_choice_of_a_setting() -> None:
+    near = served(VARIED, VARIED[::-1], repetition_penalty=0.5)
+    tied = replace(near, clear=frozen(np.zeros(24, dtype=bool)))
+    both = [Generations((generation(VARIED), one)) for one in (near, tied)]
+    assert [len(run_check(degeneration, generations=one).findings) for one in both] == [1, 0]
+
+
+@pytest.mark.parametrize(("sick", "severity"), [("first", Severity.NOTE), ("second", Severity.ERROR)])
+def test_a_generation_as_served_is_held_against_the_greedy_one_of_its_own_prompt(sick: str, severity: Severity) -> None:
+    """Of two prompts of one length one loops greedily as well; a draw that loops is the setting's, or nobody's."""
+    texts = {"first": generation(VARIED), "second": generation(LOOPING, pass_name="conversation b")}
+    drawn = served(LOOPING, LOOPING, do_sample=True, repetition_penalty=0.5)
+    of = replace(drawn, pass_name=f"as served: conversation {'b' if sick == 'first' else 'a'}")
+    found = run_check(degeneration, generations=Generations((*texts.values(), of))).findings
+    assert [one.severity for one in found if one.standing] == [severity]
+
+
+def test_the_end_token_that_ended_what_is_served_is_said() -> None:
+    ended = replace(served(VARIED), ended_by=106)
+    examined = run_check(degeneration, generations=Generations((generation(VARIED), ended))).examined
+    assert examined is not None
+    assert examined.sentence == "48 tokens in 2 generations; as served ended by token 106"
+
+
+@pytest.mark.parametrize("settings", [{"do_sample": True, "top_k": 64}, {"repetition_penalty": 1.2}, {}])
+def test_what_is_drawn_or_discouraged_is_not_accused(settings: dict[str, object]) -> None:
     other = [*LOOPING[:3], 77, *LOOPING[4:]]
-    both = Generations((generation(VARIED), served(LOOPING, way, other)))
+    both = Generations((generation(VARIED), served(LOOPING, other, **settings)))
     (finding,) = run_check(degeneration, generations=both).findings
     assert finding.severity is Severity.NOTE
-    quiet = Generations((generation(VARIED), served(VARIED, way, VARIED[::-1])))
+    quiet = Generations((generation(VARIED), served(VARIED, VARIED[::-1], **settings)))
     assert run_check(degeneration, generations=quiet).findings == ()
 
 

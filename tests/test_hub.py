@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gemma_doctor import disk, hub, presets
+from gemma_doctor import adapters, disk, hub, presets
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
@@ -203,6 +203,24 @@ def test_an_adapter_in_the_cache(empty_hub_cache: Path) -> None:
     assert subject.published == presets.load("gemma-3-1b-it")
 
 
+def test_a_cached_adapter_keeps_its_own_revision(empty_hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base has another, under another id."""
+    monkeypatch.setattr(adapters, "installed", lambda: True)
+    base = lay_cache(empty_hub_cache, "known/model", TEXT)
+    folder = lay_cache(empty_hub_cache, "some/lora", TEXT)
+    described = {"peft_type": "LORA", "base_model_name_or_path": "known/model", "revision": base.name}
+    (folder / "config.json").unlink()
+    (folder / "adapter_config.json").write_text(json.dumps(described), encoding="utf-8")
+    (folder / "adapter_model.safetensors").touch()
+    (folder.parent.parent / "refs" / "v1").write_text(folder.name, encoding="utf-8")
+    remark = resolve(Settings(subject="some/lora", revision="v1", offline=True)).remarks[-1]
+    assert remark.endswith("gemma-doctor check some/lora --weights real --revision v1")
+    remark = resolve(Settings(subject="some/lora", offline=True)).remarks[-1]
+    assert remark.endswith("gemma-doctor check some/lora --weights real")
+    remark = resolve(Settings(subject=str(folder), offline=True)).remarks[-1]
+    assert remark.endswith(f"gemma-doctor check {folder} --weights real")
+
+
 # --- downloads -------------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +249,51 @@ def test_weights_that_do_not_fit_are_not_begun(local_hub: type[Hub], monkeypatch
     with pytest.raises(DoctorError, match=r"known/model: 5\.0 GB, and .* has 1\.0 GB free") as caught:
         hub.fetch_weights(hub.Repository("known/model"), lambda _: pytest.fail("it began"))
     assert "HF_HUB_CACHE" in caught.value.hint and subject.weights == "real"
+
+
+def test_a_partly_cached_repository_is_a_skeleton_until_real_weights_are_asked_for(
+    local_hub: type[Hub], empty_hub_cache: Path, tmp_path: Path
+) -> None:
+    local_hub.folder = saved(tmp_path / "many", TEXT, shard="20KB")
+    first, *others = sorted(one.name for one in local_hub.folder.glob("*.safetensors"))
+    folder = lay_cache(empty_hub_cache, "known/model", TEXT)
+    for name in ("model.safetensors.index.json", *others):
+        shutil.copy(local_hub.folder / name, folder)
+    subject = resolve(Settings(subject="known/model"))
+    assert subject.weights == "skeleton"
+    assert f"1 of {len(others) + 1} weight files are missing, {first!r} among them" in subject.remarks[-1]
+    assert subject.remarks[-1].endswith("gemma-doctor check known/model --weights real")
+    assert local_hub.seen == []
+    assert admitted(subject="known/model", weights="real").subject.weights == "real"
+    assert any(f"/{first}" in one for one in local_hub.seen)
+
+
+@pytest.mark.parametrize("shard", ["5GB", "20KB"])
+def test_only_what_the_library_loads_is_downloaded(local_hub: type[Hub], tmp_path: Path, shard: str) -> None:
+    local_hub.folder = saved(tmp_path / "own", TEXT, shard=shard)
+    own = {one.name for one in local_hub.folder.glob("*.safetensors")}
+    for name in (
+        "consolidated.safetensors",
+        "model.fp16.safetensors",
+        "adapter_model.safetensors",
+        "adapter_config.json",
+    ):
+        (local_hub.folder / name).write_bytes(b"x" * 10**6)
+    said: list[str] = []
+    folder = hub.fetch_weights(hub.Repository("known/model"), said.append)
+    assert {one.name for one in folder.glob("*.safetensors")} == own
+    assert not (folder / "adapter_config.json").exists()
+    assert "downloading 0 MB" in said[0]
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', '{"weight_map": {}}']
+)
+def test_an_index_that_is_none(local_hub: type[Hub], content: str) -> None:
+    (local_hub.folder / "model.safetensors").unlink()
+    (local_hub.folder / "model.safetensors.index.json").write_text(content, encoding="utf-8")
+    with pytest.raises(DoctorError, match=r"index\.json: no"):
+        hub.fetch_weights(hub.Repository("known/model"), lambda _: None)
 
 
 def test_a_hub_without_safetensors(local_hub: type[Hub]) -> None:
@@ -269,6 +332,35 @@ def test_a_hub_that_cannot_be_reached_costs_at_most_3_seconds(monkeypatch: pytes
     started = time.monotonic()
     assert "cannot be reached" in refused(subject="some/model").message
     assert time.monotonic() - started < 1
+
+
+def test_whatever_goes_wrong_on_the_way_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://localhost:port")
+    started = time.monotonic()
+    assert "cannot be reached (nonnumeric port" in refused(subject="some/model").message
+    for content in (b"nonsense\r\n\r\n", b"x" * 100_000 + b"\r\n"):  # no HTTP
+        with silent_hub() as listening:
+            monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{listening.getsockname()[1]}")
+            threading.Thread(target=answer_once, args=(listening, content), daemon=True).start()
+            error = refused(subject="some/model")
+        assert "cannot be reached" in error.message and len(error.message) < 500
+
+    def broken() -> str:
+        raise RuntimeError("no token store")
+
+    monkeypatch.setattr("huggingface_hub.get_token", broken)
+    assert "cannot be reached (no token store)" in refused(subject="some/model").message
+    assert time.monotonic() - started < hub.PROBE_SECONDS
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def answer_once(listening: socket.socket, content: bytes) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(content)
 
 
 def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_shards_are_joined(tmp_path: Path) -> None:
     assert admitted(subject=str(folder)).subject.weights == "real"
     next(iter(sorted(folder.glob("*.safetensors")))).unlink()
     assert "weight files are missing" in refused(subject=str(folder)).message
-    (folder / "model.safetensors.index.json").write_text("[]", encoding="utf-8")
+    (folder / "model.safetensors.index.json").write_text("{}", encoding="utf-8")
     assert "not an index of weights" in refused(subject=str(folder)).message
 
 

@@ -12,23 +12,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from gemma_doctor import compat, prompts
 from gemma_doctor.capture.collector import Collector
+from gemma_doctor.capture.course import chosen_edge, chosen_length, laid_out
 from gemma_doctor.capture.planted import FIRST, distances, planted
 from gemma_doctor.capture.tokens import Tokens
 from gemma_doctor.charts import curves
-from gemma_doctor.check import NotApplicable
+from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.checks.generation.recall import recall
 from gemma_doctor.checks.generation.window_crossing import window_crossing
 from gemma_doctor.errors import DoctorError
-from gemma_doctor.evidence import Crash, Fact, LongText, StepByStep, frozen
+from gemma_doctor.evidence import FULL, SLIDING, Crash, Fact, Lengths, LongText, StepByStep, frozen
 from gemma_doctor.finding import CheckResult, Finding, Location, Outcome, Severity
 from gemma_doctor.loading import Patient, admit
+from gemma_doctor.prompt import Prompt
 from gemma_doctor.registry import built_in
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import resolve
-from gemma_doctor.testing import long_text, run_check
+from gemma_doctor.testing import config_facts, long_text, run_check
 from gemma_doctor.triage import triage
 from tests.tiny_model import tiny_folder
 
@@ -89,6 +92,41 @@ def test_facts_lie_inside_and_beyond_the_window() -> None:
     found = distances(8, 1500, 512)
     assert found == sorted(found)
     assert (sum(one < 512 for one in found), found[-1]) == (3, 1500)
+
+
+@pytest.mark.parametrize(
+    ("window", "trained", "kinds", "edge"),
+    [
+        (512, 512, None, 512),
+        (100_000, 512, None, 512),
+        (512, None, None, 512),
+        (100_000, None, None, 1024),
+        (None, None, None, None),
+        (None, 512, (SLIDING, FULL), 512),  # gone
+        (None, 512, (FULL, FULL), None),  # never in force
+        (None, 32_768, None, 1024),
+    ],
+)
+def test_the_edge_is_where_the_weights_have_theirs(
+    window: int | None, trained: int | None, kinds: tuple[str, ...] | None, edge: int | None
+) -> None:
+    base = config_facts(window=trained, layer_kinds=kinds)
+    assert chosen_edge(window, base) == edge
+    assert chosen_edge(window, None) == (window if window != 100_000 else 1024)
+
+
+def test_how_long_a_text_is() -> None:
+    assert [chosen_length(edge, None, None) for edge in (None, 512, 4096)] == [1024, 1536, 6400]
+    assert (chosen_length(512, 9000, 32_768), chosen_length(512, 9000, 800)) == (9000, 800)
+
+
+def test_regions_lie_around_the_edge_where_there_is_room() -> None:
+    laid = laid_out(list(range(10**6, 10**6 + 1600)), characters, 1536, 512)
+    assert [one[1] for one in laid.regions] == [448, 704, 1024]
+    assert (laid.chunk, laid.rows[0], len(laid.rows)) == (256, 447, 3 * 64 + 8)
+    short = laid_out(list(range(750)), characters, 750, 512)
+    assert [one[0] for one in short.regions] == ["before the edge"]
+    assert laid_out(list(range(600)), characters, 600, None).regions == ()
 
 
 # --- window-crossing -------------------------------------------------------------------------------------------------
@@ -156,12 +194,21 @@ def test_losses_that_are_no_numbers_differ() -> None:
 
 
 def test_what_proves_nothing() -> None:
-    assert run_check(window_crossing, text=long_text(window=None)).outcome is Outcome.NOT_APPLICABLE
+    assert run_check(window_crossing, text=long_text(window=None, edge=None)).outcome is Outcome.NOT_APPLICABLE
     assert run_check(window_crossing, text=long_text(regions=())).outcome is Outcome.SKIPPED
     wide = run_check(window_crossing, text=long_text(window=100_000))
     assert "does not cross the window of 100,000" in wide.reason
     lost = run_check(window_crossing, text=replace(with_region(1, cached=HIGH, reference=HIGH), window=100_000))
     assert lost.outcome is Outcome.FAIL
+
+
+def test_a_window_that_is_gone_is_judged_where_the_weights_had_it() -> None:
+    lost = replace(with_region(1, cached=HIGH, reference=HIGH), window=None)
+    (finding,) = run_check(window_crossing, text=lost).findings
+    assert finding.severity is Severity.ERROR
+    result = run_check(window_crossing, text=long_text(window=None))
+    assert result.outcome is Outcome.PASS and result.examined is not None
+    assert result.examined.sentence.startswith("no window; around the 512 of the weights: loss 3.00 before the edge")
 
 
 def test_a_crash_in_chunks_is_a_warning() -> None:
@@ -264,6 +311,38 @@ def test_the_three_runs_agree_on_a_healthy_model(tiny: Patient) -> None:
     assert (text.text_again, text.facts_again) == (None, None)
     assert "single tokens" in text.no_facts
     assert run_check(window_crossing, text=text).outcome is Outcome.PASS
+
+
+def test_evidence_is_made_once_and_says_where_its_text_comes_from(
+    tiny: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = Prompt("given prompt", "a prompt of a few words")
+    collector = Collector(tiny, Settings(length=100, prompts=(prompt,)), lambda line: None)
+    assert collector.get(Lengths) is collector.get(Lengths)
+    source = collector.passes.text.source_of(100)
+    assert source.startswith("the given prompt (") and "filled with" in source and "sha256" in source
+    assert collector.passes.text.source_of(2) == "the given prompt"
+    assert collector.passes.text.exact(100)[0] == collector.passes.text.given[0].ids[0]
+
+
+def test_a_text_that_is_not_there_is_not_looked_at(tiny: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = Collector(tiny, Settings(length=200), lambda line: None)
+
+    def short(length: int, offset: int = 0) -> torch.Tensor:
+        raise DoctorError("201 tokens of text are asked for", "ask for less")
+
+    monkeypatch.setattr(collector.passes.text, "exact", short)
+    with pytest.raises(CouldNotLook, match="201 tokens"):
+        collector.get(LongText)
+
+
+def test_a_releases_own_cap_is_not_asked_for(tiny: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 4.57 every GenerationConfig has a max_length of 20."""
+    usual = GenerationConfig()
+    monkeypatch.setattr(tiny.model, "generation_config", usual)
+    assert compat.own_limits(tiny.model) == {}
+    monkeypatch.setattr(tiny.model, "generation_config", GenerationConfig(max_length=300, max_new_tokens=7))
+    assert compat.own_limits(tiny.model) == {"max_length": 300, "max_new_tokens": 7}
 
 
 def test_no_text_is_repeated(tiny: Patient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,6 +223,7 @@ def test_a_text_longer_than_the_positions_is_told_what_it_would_need() -> None:
     [
         (effect(1.7), True),
         (effect(-0.2), False),
+        (effect(0.005), False),  # consistent, and next to nothing
         (effect(0.3, spread=1.0), False),  # three standard errors
         (effect(0.5, spread=1.0), True),
         (effect(1.7, of_base=False), False),

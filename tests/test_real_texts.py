@@ -81,6 +81,13 @@ def test_a_lost_window_shows_in_the_loss_alone() -> None:
 
 
 @pytest.mark.slow
+def test_a_window_that_is_gone_shows_in_the_loss() -> None:
+    results, text = examined(TEXT_CHECKS, overrides={"layer_types": ["full_attention"] * 18})
+    assert text is not None and (text.window, text.edge) == (None, 512)
+    assert severities(results["window-crossing"]) == [Severity.ERROR]
+
+
+@pytest.mark.slow
 def test_far_keys_that_a_cache_drops_show_in_recall_alone() -> None:
     results, _ = examined(TEXT_CHECKS, "far-keys-dropped")
     assert results["window-crossing"].outcome is Outcome.PASS

@@ -263,7 +263,7 @@ def test_a_resaved_sparse_file_still_meets_its_preset(tmp_path: Path) -> None:
     assert expectation.facts.origin == "preset gemma-3-4b-it"  # and not medgemma-4b-it, tuned from it
 
 
-@pytest.mark.parametrize("value", [[1], 7, {}])
+@pytest.mark.parametrize("value", [[1], 7, {}, "x" * 10**6])
 @pytest.mark.parametrize("name", ["gemma-3-1b-it", "gemma-3-4b-it"])
 def test_overrides_are_judged_as_a_file_is(name: str, value: object) -> None:
     assert "model_type must be a name" in refused(subject=name, overrides={"model_type": value}).message
@@ -327,8 +327,8 @@ def test_pickled_weights_are_never_read(tmp_path: Path) -> None:
     ("content", "says"),
     [
         ("{", "not JSON"),
-        ("[1, 2]", "no configuration, but a list"),
-        ("3", "no configuration, but a int"),
+        ("[1, 2]", "no mapping, but a list"),
+        ("3", "no mapping, but a int"),
         ("{}", "names no model_type"),
         ('{"model_type": 7}', "names no model_type"),
         ("[" * 100_000, "not JSON"),

@@ -138,7 +138,6 @@ def test_a_template_that_raises_is_said() -> None:
 
 def tokenizer(pad: Token | None = PAD, **changes: Any) -> TokenizerFacts:
     fields: dict[str, Any] = {
-        "class_name": "GemmaTokenizer",
         "padding_side": "left",
         "pad_token_id": None if pad is None else pad.id,
         "bos_token_id": 2,
@@ -161,6 +160,7 @@ def tokenizer(pad: Token | None = PAD, **changes: Any) -> TokenizerFacts:
         tokenizer(Token(0, "[PAD]", True), own_pad="[PAD]"),
         tokenizer(Token(5, "PAD", False), own_pad="PAD", generation_pad=5),
         tokenizer(rows=None),
+        tokenizer(Token(3, "PAD", True), own_pad="", generation_pad=3),  # written like a word, and special
     ],
 )
 def test_healthy_pad_tokens(facts: TokenizerFacts) -> None:
@@ -196,7 +196,6 @@ def cutting(*cut: CutText, **changes: Any) -> Truncation:
         "prompts": 1,
         "longest": 12,
         "cut": cut,
-        "filler": 32,
     }
     return Truncation(**(fields | changes))
 
@@ -238,6 +237,7 @@ def test_a_lost_text_is_cut_and_written_as_python_would() -> None:
         ({"limit": 15}, Severity.WARNING),
         ({"limit": 15, "window": None}, Severity.NOTE),
         ({"limit": 32, "positions": None}, None),
+        ({"limit": 64, "prompts": 0, "longest": 0}, None),
     ],
 )
 def test_a_tokenizers_own_limit(changes: dict[str, Any], severity: Severity | None) -> None:
@@ -251,6 +251,32 @@ def test_a_tokenizers_own_limit_cuts_a_prompt_of_this_run() -> None:
     finding = only(run_check(truncation, cutting=own))
     assert finding.severity is Severity.WARNING
     assert finding.observed.endswith("the given prompt has 60 tokens and would lose on the right: 'the question?'")
+
+
+def test_a_prompt_is_cut_where_the_model_names_no_positions() -> None:
+    cut = CutText("given prompt", False, 50, "the question?")
+    own = cutting(cut, limit=10, limit_by="model_max_length of the tokenizer", longest=50, positions=None)
+    finding = only(run_check(truncation, cutting=own))
+    assert (finding.severity, finding.expected, finding.do) == (Severity.WARNING, "all 50 tokens", "give max_length")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"limit": None, "limit_by": "", "positions": None}, "no prompt is given and nothing cuts"),
+        ({"limit": 8}, "no prompt is given"),
+        ({"limit": 8, "limit_by": "model_max_length of the tokenizer", "positions": None}, "no prompt is given"),
+    ],
+)
+def test_where_nothing_is_cut_nothing_was_looked_at(changes: dict[str, Any], reason: str) -> None:
+    result = run_check(truncation, cutting=cutting(prompts=0, longest=0, **changes))
+    assert (result.outcome, result.reason) == (Outcome.NOT_APPLICABLE, reason)
+
+
+def test_without_a_prompt_the_setting_is_looked_at() -> None:
+    examined = run_check(truncation, cutting=cutting(prompts=0, longest=0, limit=None, limit_by="")).examined
+    assert examined is not None
+    assert examined.sentence == "the tokenizer names no limit, the model 64 positions; no prompt given"
 
 
 # --- padding-mask and padding-side -----------------------------------------------------------------------------------
@@ -289,6 +315,19 @@ def test_a_healthy_batch() -> None:
     assert severities(run_check(padding_mask, batch=right)) == []
 
 
+def test_only_what_was_compared_is_said() -> None:
+    bare = padded(mask=None, returned=("input_ids",))
+    said = {
+        name: examined.sentence
+        for name, (one, ran) in {"whole": (padded(), batch()), "bare": (bare, None)}.items()
+        if (examined := run_check(padding_mask, batch=one, ran=ran).examined) is not None
+    }
+    assert said == {
+        "whole": "2 rows, 1 pads, the mask held against ids, positions against the mask",
+        "bare": "2 rows, 1 pads, no mask",
+    }
+
+
 @pytest.mark.parametrize(
     ("changes", "title"),
     [
@@ -317,6 +356,14 @@ def test_a_padding_side_that_generate_changes() -> None:
     flipped = batch(side_after="right")
     finding = only(run_check(padding_side, batch=flipped, tokenizer=tokenizer()))
     assert (finding.severity, finding.observed) == (Severity.ERROR, "left before, right after")
+
+
+def test_a_flipped_padding_side_is_told_of_logits_that_are_not_finite() -> None:
+    right = frozen(np.array([[1, 1, 1], [1, 1, 0]], dtype=bool))
+    sick = batch(side_after="right", real=right, deviation=frozen(np.array([0.0, np.nan])))
+    result = run_check(padding_side, batch=sick, tokenizer=tokenizer())
+    assert [one.title for one in result.findings] == ["generate() changes the tokenizer's padding side"]
+    assert result.outcome is not Outcome.PASS
 
 
 # --- tokenizer-integrity ---------------------------------------------------------------------------------------------
@@ -386,6 +433,9 @@ def test_what_shattered_words_cost_is_said() -> None:
 # --- stop-tokens -----------------------------------------------------------------------------------------------------
 
 
+NOWHERE = Token(999_999, "(no token of the vocabulary)", True)
+
+
 def stops(*tokens: Token, **changes: Any) -> StopTokens:
     fields: dict[str, Any] = {
         "stops": tokens,
@@ -405,6 +455,7 @@ def stops(*tokens: Token, **changes: Any) -> StopTokens:
         stops(EOS, turn_end=None, no_turn_end="no chat template"),
         stops(EOS, stop_strings=("<end_of_turn>",)),
         stops(TURN, own=TURN),
+        stops(EOS, TURN, rows=200),
     ],
 )
 def test_healthy_end_tokens(seen: StopTokens) -> None:
@@ -417,6 +468,9 @@ def test_healthy_end_tokens(seen: StopTokens) -> None:
         (stops(), Severity.ERROR, "no token ends a generation"),
         (stops(EOS, TURN, Token(107, "\n")), Severity.ERROR, "1 end token of the settings is ordinary text"),
         (stops(EOS), Severity.ERROR, "the end of a turn does not end a generation"),
+        (stops(NOWHERE, rows=200), Severity.ERROR, "no token ends a generation"),
+        (stops(EOS, TURN, NOWHERE, rows=200), Severity.NOTE, "1 end token of the settings cannot come"),
+        (stops(Token(-1, "", True), rows=200), Severity.ERROR, "no token ends a generation"),
         (stops(EOS, family="gemma2"), Severity.WARNING, "the end of a turn does not end a generation"),
         (stops(EOS, family="qwen2"), Severity.WARNING, "the end of a turn does not end a generation"),
         (stops(TURN), Severity.NOTE, "the tokenizer's end token ends no generation"),

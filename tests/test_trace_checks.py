@@ -370,7 +370,7 @@ def test_left_padding_passes() -> None:
 
 
 def tokenizer(side: str) -> TokenizerFacts:
-    return TokenizerFacts("GemmaTokenizer", side, 0, 2, 100)
+    return TokenizerFacts(side, 0, 2, 100)
 
 
 def test_the_setting_of_the_tokenizer_is_compared_with_what_was_done() -> None:

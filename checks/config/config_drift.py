@@ -45,26 +45,34 @@ def config_drift(drift: ConfigDrift) -> Iterator[Finding | Examined]:
     yield from _saved(drift)
     yield from _head(drift.head)
     unread = f", {counted(len(drift.unread), 'key')} read by nothing" if drift.unread else ""
-    tied = " and the head is the embedding" if drift.head and drift.head.asked else ""
+    tied = " and the head is the embedding" if drift.head and drift.head.asked and not _came_loose(drift.head) else ""
     lasting = sum(same(one.before, one.after) for one in drift.saved)
     kept = f"; {lasting} of {len(drift.saved)} the same when saved and loaded again" if drift.saved else ""
-    yield Examined(len(drift.arrived), f"{len(drift.arrived)} values arrive{tied}{unread}{kept}")
+    compared = [one for one in drift.arrived if one.before is not None]
+    good = sum(map(_arrives, compared))
+    values = counted(good, "value") if good == len(compared) else f"{good} of {counted(len(compared), 'value')}"
+    arrive = "arrives" if good == 1 else "arrive"
+    yield Examined(len(compared) + len(drift.saved), f"{values} {arrive}{tied}{unread}{kept}")
 
 
 def _changed(arrived: Iterable[Arrival]) -> Iterator[Finding]:
     """A null asks for the class default; one number for every layer may come back as a list of it."""
     for one in arrived:
-        spread = isinstance(one.after, list) and one.after and all(same(one.before, each) for each in one.after)
-        if one.before is None or same(one.before, one.after) or spread:
+        if _arrives(one):
             continue
         yield Finding(
-            title=f"{one.key} is not what was published",
+            title=f"{_key(one.key)} is not what was published",
             severity=Severity.ERROR,
             observed=f"{_shown(one.after)} loaded",
             expected=f"{_shown(one.before)} (published)",
             do="set it in the configuration before the model is built from it, or use a release that reads it",
             standing=True,
         )
+
+
+def _arrives(one: Arrival) -> bool:
+    spread = isinstance(one.after, list) and one.after and all(same(one.before, each) for each in one.after)
+    return one.before is None or same(one.before, one.after) or bool(spread)
 
 
 def _misspelt(drift: ConfigDrift) -> Iterator[tuple[Claim, str]]:
@@ -77,11 +85,11 @@ def _misspelt(drift: ConfigDrift) -> Iterator[tuple[Claim, str]]:
 def _not_read(claim: Claim, right: str, in_force: object) -> Finding:
     harmless = same(claim.value, in_force)
     return Finding(
-        title=f"{claim.key[:LONGEST_VALUE]} is read by nothing; {right} is, and the file does not write it",
+        title=f"{_key(claim.key)} is read by nothing; {right} is, and the file does not write it",
         severity=Severity.NOTE if harmless else Severity.ERROR,
         observed=f"{right} {_shown(in_force)} in force, the class default",
-        expected=f"{_shown(claim.value)}, as written under {claim.key[:LONGEST_VALUE]}",
-        do=f"rename {claim.key[:LONGEST_VALUE]} to {right}",
+        expected=f"{_shown(claim.value)}, as written under {_key(claim.key)}",
+        do=f"rename {_key(claim.key)} to {right}",
         standing=True,
     )
 
@@ -90,11 +98,11 @@ def _misplaced(misplaced: Iterable[Arrival]) -> Iterator[Finding]:
     for one in misplaced:
         if not same(one.before, one.after) and one.before is not None:
             yield Finding(
-                title=f"{one.key} stands beside text_config, where nothing reads it",
+                title=f"{_key(one.key)} stands beside text_config, where nothing reads it",
                 severity=Severity.WARNING,
                 observed=f"{_shown(one.after)} in force",
                 expected=f"{_shown(one.before)}, as written at the top of the file",
-                do=f"move {one.key} into text_config, or remove it",
+                do=f"move {_key(one.key)} into text_config, or remove it",
                 standing=True,
             )
 
@@ -112,17 +120,17 @@ def _saved(drift: ConfigDrift) -> Iterator[Finding]:
     for one in drift.saved:
         if not same(one.before, one.after):
             yield Finding(
-                title=f"{one.key} changes when the model is saved and loaded again",
+                title=f"{_key(one.key)} changes when the model is saved and loaded again",
                 severity=Severity.WARNING,
                 observed=f"{_shown(one.after)} after one round",
                 expected=f"{_shown(one.before)}, as loaded",
-                do=f"write the published {one.key} into every config.json that save_pretrained() makes",
+                do=f"write the published {_key(one.key)} into every config.json that save_pretrained() makes",
                 standing=True,
             )
 
 
 def _head(head: TiedHead | None) -> Iterator[Finding]:
-    if head is not None and head.asked and not head.shared and head.deviation != 0:
+    if head is not None and _came_loose(head):
         yield Finding(
             title="the output head is not the embedding that it is tied to",
             severity=Severity.ERROR,
@@ -130,6 +138,15 @@ def _head(head: TiedHead | None) -> Iterator[Finding]:
             expected=f"one tensor for both (tie_word_embeddings in {head.origin})",
             do="call model.tie_weights() after loading, and load with a release that ties this family",
         )
+
+
+def _came_loose(head: TiedHead) -> bool:
+    return head.asked and not head.shared and head.deviation != 0
+
+
+def _key(key: str) -> str:
+    """A file may write a key of any length."""
+    return key if len(key) <= LONGEST_VALUE else f"{key[:LONGEST_VALUE]} ..."
 
 
 def _shown(value: object) -> str:

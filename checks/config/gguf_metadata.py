@@ -1,8 +1,8 @@
 """What a GGUF file says of its model and tokenizer is what was loaded from it.
 
 What it proves
-    Positions, layers, widths, heads, soft-caps and the ids of special tokens are loaded as the file's keys state them;
-    BOS and EOS stand around a plain text where `add_bos_token` and `add_eos_token` say so, and nowhere else; the
+    Layers, widths, heads, soft-caps and the ids of special tokens are loaded as the file's keys state them; BOS and EOS
+    stand around a plain text where `add_bos_token` and `add_eos_token` say so, and nowhere else; the
     tokenizer has as many tokens as the file lists, and the file's chat template.
 
 Why it matters
@@ -15,9 +15,10 @@ How to fix
     one, is the better source.
 
 Known limits
-    Window, rotary parameters and epsilon are compared by the checks of those names, which take the file's keys for the
-    published spelling. Whether the pieces of words come out whole is looked at by tokenizer-integrity. Keys that other
-    programs alone understand are left out. What a key did not say cannot be compared.
+    Window, number of positions, rotary parameters and epsilon are compared by checks of their own, which take the
+    file's keys for the published spelling. A tokenizer that an adapter brings is not held against the file. Whether the
+    pieces of words come out whole is looked at by tokenizer-integrity. Keys that other programs alone understand are
+    left out. What a key did not say cannot be compared.
 
 References
     The keys: ggml's docs/gguf.md. transformers 5.12.0, 5.16.1 and 4.57.6 on gemma-3-270m-q4_k_m.gguf (measured).
@@ -32,8 +33,8 @@ from gemma_doctor.evidence import GgufFacts, GgufKey
 from gemma_doctor.finding import Examined, Finding, Severity, counted
 from gemma_doctor.oracle import same
 
-# Who uses the model otherwise takes no harm: shorter texts, a batch of one, another way to stop.
-HARMLESS_AT_TIMES = ("context_length", "padding_token_id", "eos_token_id")
+# Who uses the model otherwise takes no harm: a batch of one, another way to stop.
+HARMLESS_AT_TIMES = ("padding_token_id", "eos_token_id")
 ANOTHER_RELEASE = "use a release of transformers that reads the key, or set the value after loading"
 
 

@@ -62,12 +62,13 @@ def layer_pattern(
             raise CouldNotLook("kinds of layers are expected, and the file names none")
         raise NotApplicable("the file names no kinds of layers")
     yield from _wrong_number(published)
-    if kinds is not None and drift is not None and facts is not None:
-        yield from _lost(published, kinds, drift, facts)
+    lost = list(_lost(published, kinds, drift, facts)) if kinds and drift and facts else []
+    yield from lost
     seen = list(spans(trace)) if trace else []
     yield from _limited(span for span in seen if span.kind != SLIDING)
     loaded = (drift.kinds if drift else kinds) or [layer.kind for layer in (facts.layers if facts else ())]
-    links = [*(["published"] if kinds is not None else []), *(["loaded"] if facts else [])]
+    arrived = kinds is None or (drift is not None and not lost)
+    links = [*(["published"] if kinds is not None else []), *(["loaded"] if facts and arrived else [])]
     proven = len({span.layer for span in seen if not span.wrong and (span.crosses or span.kind != SLIDING)})
     links += [f"measured in {counted(proven, 'layer')}"] if proven else []
     yield Examined(len(loaded) + proven, f"{_counts(loaded)} {' = '.join(links)}")

@@ -15,11 +15,15 @@ How to fix
     a repetition_penalty below 1 rewards what was said before; above 1 it does what its name says.
 
 Known limits
-    What the reference route shares is a note, whatever the text is like. What is drawn at random may loop by chance, so
-    that as served only a setting that rewards repetition is an error: where it changed tokens, or where the text
+    What the reference route shares is a note, whatever the text is like. What is drawn at random may loop by chance,
+    so that as served only a setting that rewards repetition is an error: where it changed tokens, or where the text
     repeats itself and greedily does not. On random weights (skeleton) text means nothing, and only what the reference
-    contradicts counts. A loop must stand four times in a row and fill 16 tokens;
-    repetition means that three in four of the last 32 tokens end a run of four that stood there before.
+    contradicts counts. A loop must stand four times in a row and fill 16 tokens; repetition means that three in four
+    of the last 32 tokens end a run of four that stood there before; certainty, that the median entropy of the last 16
+    is below 0.1 nats and above 0.5 on the reference route. These numbers are chosen. They only choose what is looked
+    at: of the real Gemma 3 270M 11 of 12 greedy texts of 128 tokens repeat themselves, of 1,631 written stretches of
+    64 tokens two end in a loop, and alone neither is an error. Between float32 and bfloat16 medians of its entropy
+    differ by at most 0.14 nats, a third of what makes certainty a finding.
 
 References
     transformers issue 37574 (loops from the edge on, silently).
@@ -27,22 +31,15 @@ References
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gemma_doctor.check import CouldNotLook, check
-from gemma_doctor.evidence import GREEDY, Generation, Generations, Ints
+from gemma_doctor.evidence import GREEDY, OF_SERVED, Generation, Generations
 from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
-
-REPEATS = 4  # a loop is a run of tokens that stands at least this often in a row at the end ...
-LOOP_TOKENS = 16  # ... and fills at least this many tokens
-RUN = 4  # tokens that were there before, one after the other
-LAST = 32  # tokens of the end that are looked at
-SHARE = 0.75  # of them
-CERTAIN, UNSURE = 0.1, 0.5  # nats; medians of what was generated and of the reference
+from gemma_doctor.oracle import LAST, SHARE, repeated_tail, repetition, turns_certain
 
 
 @dataclass(frozen=True)
@@ -65,9 +62,9 @@ def degeneration(generations: Generations) -> Iterator[Finding | Examined]:
     for one in usable:
         decay = _decay(one)
         if one.no_reference:
-            undecided = one.no_reference if decay or _rewarding(one.way) else undecided
+            undecided = one.no_reference if decay or _rewarding(one.settings) else undecided
         elif one.way != GREEDY:
-            yield from _as_served(one, decay, usable)
+            yield from _as_served(one, decay, _greedily(one, generations.all, usable))
         elif decay is not None:
             yield _greedy(one, decay)
     yield Examined(sum(len(one.tokens) for one in usable), _sentence(usable))
@@ -86,43 +83,11 @@ def _decay(one: Generation) -> _Decay | None:
     if start is not None:
         said = f"{SHARE:.0%} of the last {LAST} tokens end a run that stood there before"
         return _Decay("repeats itself", said, start)
-    return _collapse(one)
-
-
-def repeated_tail(tokens: Ints) -> tuple[int, int] | None:
-    """(start, period) of the loop in which the tokens end, or None."""
-    for period in range(1, len(tokens) // REPEATS + 1):
-        same = tokens[period:] == tokens[:-period]
-        run = len(same) if same.all() else int(np.argmin(same[::-1]))
-        if run + period >= max(REPEATS * period, LOOP_TOKENS):
-            return len(tokens) - run - period, period
-    return None
-
-
-def repetition(tokens: Ints) -> int | None:
-    """The first of the last steps that end a run which stood there before, if most of them do; else None."""
-    seen: set[tuple[int, ...]] = set()
-    again = np.zeros(len(tokens), dtype=bool)
-    for end in range(RUN, len(tokens) + 1):
-        run = tuple(tokens[end - RUN : end].tolist())
-        again[end - 1] = run in seen
-        seen.add(run)
-    if len(tokens) < LAST + RUN or again[-LAST:].mean() < SHARE:
+    start = turns_certain(one.entropy, one.reference_entropy)
+    if start is None:
         return None
-    return len(tokens) - LAST + int(np.argmax(again[-LAST:]))
-
-
-def _collapse(one: Generation) -> _Decay | None:
-    """Far more certain at its end than the reference is about the same tokens."""
-    ours, theirs = one.entropy, one.reference_entropy
-    if len(ours) < LOOP_TOKENS or len(ours) != len(theirs):
-        return None
-    if not (np.median(ours[-LOOP_TOKENS:]) < CERTAIN and np.median(theirs[-LOOP_TOKENS:]) > UNSURE):
-        return None
-    unsure = np.flatnonzero(ours >= CERTAIN)
-    start = int(unsure[-1]) + 1 if len(unsure) and unsure[-1] < len(ours) - LOOP_TOKENS else len(ours) - LOOP_TOKENS
-    said = f"entropy {np.median(ours[start:]):.2f} nats, {np.median(theirs[start:]):.2f} on the reference route"
-    return _Decay("turns certain", said, start)
+    ours, theirs = (np.median(nats[start:]) for nats in (one.entropy, one.reference_entropy))
+    return _Decay("turns certain", f"entropy {ours:.2f} nats, {theirs:.2f} on the reference route", start)
 
 
 # --- whose fault it is -----------------------------------------------------------------------------------------------
@@ -145,13 +110,18 @@ def _greedy(one: Generation, decay: _Decay) -> Finding:
     )
 
 
-def _as_served(one: Generation, decay: _Decay | None, among: Sequence[Generation]) -> Iterator[Finding]:
+def _greedily(one: Generation, among: Sequence[Generation], usable: Sequence[Generation]) -> Generation | None:
+    """The greedy generation of the same prompt: the long one is that of the first, and has another name."""
+    name = one.pass_name.removeprefix(OF_SERVED)
+    greedy = next((other for other in among if other.way == GREEDY and other.pass_name == name), among[0])
+    return greedy if any(greedy is other for other in usable) else None
+
+
+def _as_served(one: Generation, decay: _Decay | None, greedy: Generation | None) -> Iterator[Finding]:
     """Its own settings', or nobody's: the greedy generation of the same prompt says what comes without them."""
-    greedy = next((other for other in among if other.way == GREEDY and other.prompt_length == one.prompt_length), None)
     without = _decay(greedy) if greedy is not None else None
-    setting, changed = _rewarding(one.way), np.flatnonzero(one.tokens != one.reference)
-    drawn = "do_sample" in one.way  # then chance changes tokens as well
-    guilty = bool(setting) and ((changed.size and not drawn) or (decay is not None and without is None))
+    setting, changed = _rewarding(one.settings), np.flatnonzero((one.tokens != one.reference) & one.clear)
+    guilty = bool(setting) and (changed.size > 0 or (decay is not None and without is None))
     if not guilty and decay is None:
         return
     seen = "no loop" if decay is None else f"the text {decay.kind} from step {decay.start} on: {decay.said}"
@@ -161,7 +131,7 @@ def _as_served(one: Generation, decay: _Decay | None, among: Sequence[Generation
         title=f"{setting} rewards what was said before" if guilty else f"as served the text {decay and decay.kind}",
         severity=Severity.ERROR if guilty else Severity.NOTE,
         where=Location(passes=(one.pass_name,), boundary=_boundary(one, first)),
-        observed=f"{len(changed)} of {len(one.tokens)} tokens are not the model's own choice; {seen}{alone}; {one.way}",
+        observed=f"{_chosen(one, len(changed))}; {seen}{alone}; {one.way}",
         expected="settings that make no repetition of their own",
         do="set repetition_penalty to 1.0 (off) or above in generation_config.json"
         if guilty
@@ -170,13 +140,16 @@ def _as_served(one: Generation, decay: _Decay | None, among: Sequence[Generation
     )
 
 
-def _rewarding(way: str) -> str:
+def _chosen(one: Generation, changed: int) -> str:
+    if one.drawn:
+        return "drawn at random"
+    return f"{changed} of {len(one.tokens)} tokens are not the model's own choice"
+
+
+def _rewarding(settings: Mapping[str, object]) -> str:
     """The setting that rewards repetition, "" if none does."""
-    found = re.search(r"repetition_penalty=([0-9.eE+-]+)", way)
-    try:
-        return found.group(0) if found and float(found.group(1)) < 1 else ""
-    except ValueError:
-        return ""
+    penalty = settings.get("repetition_penalty")
+    return f"repetition_penalty={penalty!r}" if isinstance(penalty, (int, float)) and penalty < 1 else ""
 
 
 def _boundary(one: Generation, start: int, period: int = 0) -> str:
@@ -195,4 +168,5 @@ def _sentence(usable: Sequence[Generation]) -> str:
     if len(first.entropy) and len(first.reference_entropy):
         exact = first.reference_entropy.mean()
         said += f"; entropy {first.entropy.mean():.2f} nats, {exact:.2f} on the reference route"
-    return said
+    ended = dict.fromkeys(one.ended_by for one in usable if one.ended_by is not None)
+    return said + (f"; as served ended by token {', '.join(map(str, ended))}" if ended else "")

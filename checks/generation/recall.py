@@ -68,7 +68,7 @@ def _differs(text: LongText, apart: Sequence[Fact]) -> Finding:
     lost = [one for one in apart if _probability(one.reference) > RECALLED and not _probability(one.cached) > RECALLED]
     worst = max(lost or apart, key=lambda fact: math.inf if math.isnan(fact.cached) else _distance(fact))
     again = text.facts_again
-    plain_too = again is None or not abs(again.plain - again.reference) <= most
+    plain_too = again is None or again.is_off(most)
     plain = ""
     if again is not None and again.cached == worst.cached:
         plain = f"; {_probability(again.plain):.2f} after {again.steps} steps of plain generation"

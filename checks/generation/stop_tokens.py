@@ -1,8 +1,9 @@
 """A generation ends where the model ends its text, and its turn.
 
 What it proves
-    The generation settings name end tokens; none of them is a piece of ordinary text; and with a chat template the
-    special token that it writes after an assistant's message is among them (or among the stop strings).
+    The generation settings name end tokens that the embedding has rows for; none of them is a piece of ordinary text;
+    and with a chat template the special token that it writes after an assistant's message is among them (or among the
+    stop strings).
 
 Why it matters
     Without an end token a generation runs to its limit and talks to itself. Ids of turns differ by generation of a
@@ -24,7 +25,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gemma_doctor.check import check
 from gemma_doctor.evidence import StopTokens, Token
@@ -36,10 +37,13 @@ OLD_GEMMA = ("gemma", "gemma2")  # published without the end of a turn among the
 @check()
 def stop_tokens(seen: StopTokens) -> Iterator[Finding | Examined]:
     """The end tokens are those of this model, and a turn ends a generation."""
-    stops, end = {one.id for one in seen.stops}, seen.turn_end
+    there = [one for one in seen.stops if seen.rows is None or 0 <= one.id < seen.rows]
+    stops, end = {one.id for one in there}, seen.turn_end
     if not stops:
         yield _never(seen)
-    ordinary = [one for one in seen.stops if not one.special]
+    elif len(there) < len(seen.stops):
+        yield _without_a_row(seen, [one for one in seen.stops if one.id not in stops])
+    ordinary = [one for one in there if not one.special]
     if ordinary:
         yield _ordinary(seen, ordinary)
     if stops and end is not None and end.id not in stops and end.text not in seen.stop_strings:
@@ -47,7 +51,7 @@ def stop_tokens(seen: StopTokens) -> Iterator[Finding | Examined]:
     if stops and seen.own is not None and seen.own.id not in stops and seen.own != end:
         yield _own_is_missing(seen, seen.own)
     turn = f", a turn ends with {_named(end)}" if end is not None else f" ({seen.no_turn_end})"
-    yield Examined(max(len(stops), 1), f"{_listed(seen.stops)}{turn}")
+    yield Examined(max(len(seen.stops), 1), f"{_listed(seen.stops)}{turn}")
 
 
 def _fault(title: str, severity: Severity, observed: str, expected: str, do: str) -> Finding:
@@ -55,13 +59,26 @@ def _fault(title: str, severity: Severity, observed: str, expected: str, do: str
 
 
 def _never(seen: StopTokens) -> Finding:
-    named = seen.config or ((seen.own.id,) if seen.own is not None else ())
+    every = seen.config or ((seen.own.id,) if seen.own is not None else ())
+    named = [one for one in every if seen.rows is None or 0 <= one < seen.rows]
     return _fault(
         "no token ends a generation",
         Severity.ERROR,
-        "generation_config.eos_token_id is None",
-        f"end tokens{f', e.g. {list(named)}' if named else ''}: without, every generation runs to max_new_tokens",
-        f"generation_config.eos_token_id = {list(named) if named else 'the ids published with these weights'}",
+        f"{_ids(seen.stops)}; the embedding has {seen.rows:,} rows"
+        if seen.stops
+        else "generation_config.eos_token_id is None",
+        f"end tokens{f', e.g. {named}' if named else ''}: without, every generation runs to max_new_tokens",
+        f"generation_config.eos_token_id = {named or 'the ids published with these weights'}",
+    )
+
+
+def _without_a_row(seen: StopTokens, missing: list[Token]) -> Finding:
+    return _fault(
+        f"{counted(len(missing), 'end token')} of the settings cannot come",
+        Severity.NOTE,
+        f"{_ids(missing)} of {[one.id for one in seen.stops]}; the embedding has {seen.rows:,} rows",
+        "ids that the embedding has: the others are harmless, and perhaps meant for another model",
+        "generation_config.eos_token_id as published with these weights",
     )
 
 
@@ -98,9 +115,13 @@ def _own_is_missing(seen: StopTokens, own: Token) -> Finding:
     )
 
 
+def _ids(tokens: Sequence[Token]) -> str:
+    return ", ".join(f"id {one.id}" for one in tokens)
+
+
 def _named(token: Token) -> str:
     return f"{token.text[:40]!r} (id {token.id})"
 
 
-def _listed(tokens: tuple[Token, ...] | list[Token]) -> str:
+def _listed(tokens: Sequence[Token]) -> str:
     return ", ".join(map(_named, tokens)) or "nothing"

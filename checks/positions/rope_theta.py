@@ -33,7 +33,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,7 +84,7 @@ def _refuse_if_unwritten(config: Config) -> None:
     published = config.published
     for one in config.expectations:
         for kind, expected in one.facts.rope.items():
-            claim = _for_kind(published.rope, kind)
+            claim = published.rope_of(kind)
             if one.binding and (claim is None or (claim.theta is None and expected.theta is not None)):
                 raise CouldNotLook("rotary parameters are expected, and the file does not name them all")
     if not published.rope:
@@ -139,7 +139,7 @@ def _turning_alike(published: ConfigFacts, facts: ModelFacts) -> list[tuple[str,
 
 
 def _compared(kinds: tuple[str, ...], published: ConfigFacts, facts: ModelFacts, trace: Trace | None) -> _Group:
-    written, loaded = _for_kind(published.rope, kinds[0]), _for_kind(facts.loaded.rope, kinds[0])
+    written, loaded = published.rope_of(kinds[0]), facts.loaded.rope_of(kinds[0])
     claim = _completed(written, loaded)
     layers = [layer for layer in facts.layers if layer.kind in kinds]
     group = _Group(
@@ -203,10 +203,6 @@ def _finding(group: _Group) -> Finding:
         expected=f"{group.claim} ({group.claim.key} in {group.origin})",
         do="set theta and scaling in the configuration before the model is built from it",
     )
-
-
-def _for_kind(rope: Mapping[str, RopeClaim], kind: str) -> RopeClaim | None:
-    return rope.get(kind) or rope.get("")
 
 
 def _completed(written: RopeClaim | None, loaded: RopeClaim | None) -> RopeClaim | None:
@@ -312,9 +308,9 @@ def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[
 
 def _held_against(kind: str, published: ConfigFacts, facts: ModelFacts | None) -> tuple[ConfigFacts, RopeClaim | None]:
     """The published parameters of a layer kind where they are whole, else the loaded ones."""
-    claim = _for_kind(published.rope, kind)
+    claim = published.rope_of(kind)
     if facts is not None and (claim is None or claim.theta is None or not claim.rope_type):
-        return facts.loaded, _for_kind(facts.loaded.rope, kind)
+        return facts.loaded, facts.loaded.rope_of(kind)
     return published, claim
 
 

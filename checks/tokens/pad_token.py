@@ -50,7 +50,7 @@ def pad_token(tokenizer: TokenizerFacts) -> Iterator[Finding | Examined]:
             expected="an id that the embedding has",
             do=_do(tokenizer, "resize the embedding, or name a pad token that it has"),
         )
-    elif WORD.fullmatch(pad.text) and tokenizer.own_pad != pad.text:
+    elif WORD.fullmatch(pad.text) and not pad.special and tokenizer.own_pad != pad.text:
         yield _fault(
             "batches are padded with an ordinary word",
             Severity.WARNING,

@@ -3,7 +3,8 @@
 What it proves
     Three texts of unequal length are made a batch by the tokenizer itself. The attention mask is returned; each row
     has as many ones as its text has tokens alone, they stand on those tokens, and every other column holds the pad
-    token. In the padded batch that the model ran, the last real position is the number of real tokens less one.
+    token. In the padded batch that the model ran, positions rise from the first real token of a row to its last by the
+    number of real tokens less one.
 
 Why it matters
     The mask is all that tells pads from text, and positions are counted from it. Without it Gemma 3 270M's logits were
@@ -54,8 +55,14 @@ def padding_mask(batch: PaddedTexts, ran: PaddedBatch | None) -> Iterator[Findin
                 break
     if ran is not None and ran.positions is not None:
         yield from _positions(ran, ran.positions)
+    yield Examined(len(batch.ids), _sentence(batch, ran))
+
+
+def _sentence(batch: PaddedTexts, ran: PaddedBatch | None) -> str:
     pads = int(batch.ids.size - sum(map(len, batch.alone)))
-    yield Examined(len(batch.ids), f"{len(batch.ids)} rows, {pads} pads, ids and mask agree")
+    mask = "no mask" if batch.mask is None else "the mask held against ids"
+    positions = ", positions against the mask" if ran is not None and ran.positions is not None else ""
+    return f"{len(batch.ids)} rows, {pads} pads, {mask}{positions}"
 
 
 def _row(batch: PaddedTexts, row: int) -> Finding | None:

@@ -39,6 +39,8 @@ DO = 'tokenizer.padding_side = "left" before generate()'
 @check()
 def padding_side(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> Iterator[Finding | Examined]:
     """Batches that generate end with real tokens."""
+    if batch.side_after != batch.side_before:
+        yield _flipped(batch)
     rows = np.flatnonzero(~batch.real[:, -1])
     if not np.isfinite(batch.deviation[rows]).all():
         raise CouldNotLook("the logits of the padded batch are not finite")
@@ -53,8 +55,6 @@ def padding_side(batch: PaddedBatch, tokenizer: TokenizerFacts | None) -> Iterat
             do=DO,
             standing=True,
         )
-    if batch.side_after != batch.side_before:
-        yield _flipped(batch)
     padded = int((~batch.real).any(axis=1).sum())
     said = f"{counted(len(batch.real), 'row')}, {padded} padded on the {batch.side}"
     said += f" ({_setting(batch, tokenizer)})" if tokenizer is not None else ""

@@ -32,8 +32,8 @@ from collections.abc import Iterator
 from gemma_doctor.check import check
 from gemma_doctor.evidence import Pieces, RoundTrip, TokenizerIntegrity
 from gemma_doctor.finding import Examined, Finding, Severity, counted
+from gemma_doctor.oracle import WHOLE_WORDS
 
-SHATTERED = 0.9  # share of whole words; between the healthy and the sick that were measured
 AROUND = 30  # characters shown of a text that came back changed
 ORIGINAL = "load the tokenizer of the original repository, or with another release of transformers"
 
@@ -44,7 +44,7 @@ def tokenizer_integrity(seen: TokenizerIntegrity) -> Iterator[Finding | Examined
     for trip in seen.trips:
         if not trip.unknown and trip.text != trip.back:
             yield _changed(trip)
-    if seen.words and seen.whole < SHATTERED * seen.words:
+    if seen.words and seen.whole < WHOLE_WORDS * seen.words:
         yield _shattered(seen)
     if seen.split:
         yield _split(seen)

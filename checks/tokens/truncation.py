@@ -17,7 +17,7 @@ How to fix
 Known limits
     Nobody knows whether you tokenize with truncation=True unless you say so with --max-length: model_max_length below
     the positions is a note, and a warning from the point on where it cuts a prompt of this run or cannot fill the
-    window. The docstrings that fill prompts here are nobody's texts, and are never reported as lost.
+    window. Without a prompt only that setting is looked at: the docstrings that fill prompts here are nobody's texts.
 
 References
     transformers documentation on padding and truncation; published tokenizers re-saved by trainers carry 8192 or less.
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemma_doctor.check import check
+from gemma_doctor.check import NotApplicable, check
 from gemma_doctor.evidence import CutText, Truncation
 from gemma_doctor.finding import Examined, Finding, Severity, counted
 
@@ -39,6 +39,8 @@ GIVEN = "--max-length"
 def truncation(cutting: Truncation) -> Iterator[Finding | Examined]:
     """No prompt loses text to truncation."""
     limit = cutting.limit
+    if not cutting.prompts and (cutting.limit_by == GIVEN or cutting.positions is None):
+        raise NotApplicable(f"no prompt is given{' and nothing cuts' if limit is None else ''}")
     if limit is not None and cutting.limit_by == GIVEN:
         for one in cutting.cut:
             yield _lost(cutting, one, limit)
@@ -50,13 +52,11 @@ def truncation(cutting: Truncation) -> Iterator[Finding | Examined]:
 
 
 def _looked_at(cutting: Truncation) -> str:
-    if cutting.limit is None:
-        return "nothing cuts: the tokenizer names no limit, --max-length none either"
+    said = f"{cutting.limit_by} {cutting.limit:,}" if cutting.limit is not None else "the tokenizer names no limit"
+    if not cutting.prompts:
+        return f"{said}, the model {cutting.positions:,} positions; no prompt given"
     texts = f"{counted(cutting.prompts, 'prompt')}, the longest {cutting.longest:,} tokens"
-    lost = max(cutting.filler - cutting.limit, 0)
-    filler = f"no prompt given; of {cutting.filler:,} tokens of docstrings {lost:,} would be cut"
-    said = f"{cutting.limit_by} {cutting.limit:,}, cut on the {cutting.side}"
-    return f"{texts if cutting.prompts else filler} ({said})"
+    return f"{texts} ({said}{f', cut on the {cutting.side}' if cutting.limit is not None else ''})"
 
 
 def _lost(cutting: Truncation, one: CutText, limit: int) -> Finding:
@@ -87,12 +87,14 @@ def _shown(lost: str, right: bool) -> str:
 
 
 def _short_limit(cutting: Truncation, limit: int) -> Finding | None:
-    """A model_max_length that is shorter than what the model can read."""
+    """A model_max_length that is shorter than what the model can read, or than a prompt of this run."""
     positions = cutting.positions
-    if positions is None or limit >= positions:
+    short = positions is not None and limit < positions
+    if not short and not cutting.cut:
         return None
     observed = f"model_max_length {limit:,}"
-    severity, expected = Severity.NOTE, f"{positions:,}, as many as the model has positions"
+    severity = Severity.NOTE
+    expected = f"{positions:,}, as many as the model has positions" if short else f"all {cutting.longest:,} tokens"
     if cutting.cut:
         longest = max(cutting.cut, key=lambda one: one.tokens)
         severity = Severity.WARNING
@@ -106,6 +108,6 @@ def _short_limit(cutting: Truncation, limit: int) -> Finding | None:
         severity=severity,
         observed=observed,
         expected=expected,
-        do=f"tokenizer.model_max_length = {positions}, or give max_length",
+        do=f"{f'tokenizer.model_max_length = {positions}, or ' if short else ''}give max_length",
         standing=True,
     )

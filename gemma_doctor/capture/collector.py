@@ -16,6 +16,7 @@ from gemma_doctor.advisories import concerning
 from gemma_doctor.capture import (
     device,
     drift,
+    estimate,
     flash,
     generations,
     gguf,
@@ -34,6 +35,8 @@ from gemma_doctor.capture.rotary_range import rotary_range
 from gemma_doctor.capture.routes import NOT_CAUSAL, Routes
 from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.evidence import (
+    LONG_GENERATE,
+    LONG_TEXT,
     Generations,
     Ints,
     LayerRotation,
@@ -71,6 +74,7 @@ class Collector:
         self.patient = patient
         self._settings, self._progress, self._brief = settings, progress, brief
         self._seconds: dict[type, float] = {}
+        self._made: dict[tuple[type, str], Any] = {}
         self._refused: dict[tuple[type, str], NotApplicable | CouldNotLook] = {}
         self._closed = ""
         self._side_before = None if patient.tokenizer is None else str(patient.tokenizer.padding_side)
@@ -80,28 +84,28 @@ class Collector:
         self.routes = Routes(patient, self.passes, settings, brief=brief)
         self._makers: dict[type, Callable[[], Any]] = {
             evidence.Config: lambda: patient.subject.config,
-            evidence.ConfigDrift: lambda: self.config_drift,
+            evidence.ConfigDrift: lambda: drift.config_drift(patient),
             evidence.GgufFacts: lambda: gguf.gguf_facts(patient.gguf),
             evidence.Lengths: lambda: lengths(patient, self.passes.text, settings),
             evidence.ModelFacts: lambda: self.facts,
             evidence.RopeEffect: lambda: rope_effect(patient, self.facts, self.passes.text, progress),
             evidence.RotaryRange: lambda: rotary_range(patient, self.facts.loaded),
-            TokenizerFacts: lambda: self.tokenizer,
+            TokenizerFacts: lambda: tokenizer.tokenizer_facts(patient),
             evidence.BosUse: lambda: tokenizer.bos_use(patient),
             evidence.Truncation: lambda: tokenizer_texts.truncation(patient, self.passes, settings),
             evidence.TokenizerIntegrity: lambda: tokenizer_words.integrity(patient),
             evidence.PaddedTexts: lambda: tokenizer_texts.padded_texts(patient),
             evidence.StopTokens: lambda: tokenizer_texts.stop_tokens(patient),
             Trace: lambda: self.trace,
-            PaddedBatch: lambda: self.padded_batch,
-            Generations: lambda: self.generations,
-            evidence.LongText: lambda: self.long_text,
-            evidence.KernelProfile: lambda: self.kernel_profile,
+            PaddedBatch: self._padded_batch,
+            Generations: self._generations,
+            evidence.LongText: self._long_text,
+            evidence.KernelProfile: self._kernel_profile,
             evidence.DeviceMemory: lambda: device.device_memory(patient),
             evidence.FlashWindow: lambda: flash.flash_window(
                 patient, self.facts.causal, "flash-attention" in self.routes.declared
             ),
-            evidence.Advisories: lambda: self.advisories,
+            evidence.Advisories: self._advisories,
         }
 
     def get(self, kind: type, of: str = "") -> Any:
@@ -113,10 +117,15 @@ class Collector:
         """
         if (kind, of) in self._refused:
             raise self._refused[kind, of]
+        if (kind, of) in self._made:
+            return self._made[kind, of]
         started = time.perf_counter()
         try:
             with self.ledger.open(ledger.in_words(kind)):
-                return self._route(of) if kind is RouteRun else self._makers[kind]()
+                made = self._route(of) if kind is RouteRun else self._makers[kind]()
+            if not self._closed:  # a trace that was ended early is not all there is
+                self._made[kind, of] = made
+            return made
         except (NotApplicable, CouldNotLook) as error:
             self._refused[kind, of] = error
             raise
@@ -136,11 +145,11 @@ class Collector:
             "other passes": self._seconds.get(Trace, 0.0) - generate,
             "rows alone": self._seconds.get(PaddedBatch, 0.0),
             "profiling": self._seconds.get(evidence.KernelProfile, 0.0),
-            "long text": self._seconds.get(evidence.LongText, 0.0),
+            LONG_TEXT: self._seconds.get(evidence.LongText, 0.0),
             "routes": self._seconds.get(RouteRun, 0.0),
         }
-        if "kernel_profile" in vars(self):
-            rates["attention_backend"] = kernels.timing(self.kernel_profile)
+        if (evidence.KernelProfile, "") in self._made:
+            rates["attention_backend"] = kernels.timing(self._made[evidence.KernelProfile, ""])
         rates["passes"] = {name: one.seconds for name, one in self.ledger.ran.items()}
         return {**rates, "phases": {name: spent for name, spent in phases.items() if spent > 0}}
 
@@ -148,8 +157,9 @@ class Collector:
         """What was run, for the report's headline."""
         ran = [{"name": name, "forwards": one.forwards, "tokens": one.tokens} for name, one in self.ledger.ran.items()]
         rest: dict[str, object] = {"ran": ran} if ran else {}
-        if "long_text" in vars(self):
-            rest["long_text"] = {"length": self.long_text.length, "from": self.long_text.source}
+        text: evidence.LongText | None = self._made.get((evidence.LongText, ""))
+        if text is not None:
+            rest["long_text"] = {"length": text.length, "from": text.source}
         if not self.passes.done:
             return rest
         facts: dict[str, object] = {
@@ -163,14 +173,6 @@ class Collector:
         if not facts["true_window_crossed"]:
             facts["true_window_left_out"] = "" if self._brief else "W is too long for a skeleton"
         return facts | self.passes.continuations.facts() | rest
-
-    @cached_property
-    def config_drift(self) -> evidence.ConfigDrift:
-        return drift.config_drift(self.patient)
-
-    @cached_property
-    def tokenizer(self) -> TokenizerFacts:
-        return tokenizer.tokenizer_facts(self.patient)
 
     @cached_property
     def trace(self) -> Trace:
@@ -221,20 +223,14 @@ class Collector:
         # and rows alone 5; decode steps: the crossing, and a few in each of seven other passes
         more_prefill, more_decode = self.passes.continuations.beside_the_long
         prefill, decode = 15 * edge + more_prefill, self.passes.asked(edge) + 7 * STEPS + more_decode
-        about = "a few seconds"
-        model = self.patient.model
-        if self.patient.subject.weights == "real" and self.patient.device == "cpu":
-            # measured on two cores in float32: 100 GFLOP/s in a prefill; a decode step reads all weights, at 15 GB/s
-            layers = sum(weight.numel() for weight in model_facts.text_decoder(model).layers.parameters())
-            weights = sum(weight.numel() for weight in model.parameters())
+        spent = estimate.seconds(self.patient, prefill, decode)
+        about = "a few seconds" if spent is None else f"about {spent:.0f} s"
+        if spent is None and self.patient.subject.weights == "real" and self.patient.device == "cpu":
             about = "many minutes: half precision is slow on a CPU"
-            if self.patient.dtype == "float32":
-                about = f"about {prefill * 2 * layers / 100e9 + decode * 4 * weights / 15e9:.0f} s"
         more = "; then every route on these weights, many times as long" if self._settings.depth == "deep" else ""
         self._progress(f"running: about {prefill:,} tokens of prompts and {decode} decode steps, {about}{more}")
 
-    @cached_property
-    def padded_batch(self) -> PaddedBatch:
+    def _padded_batch(self) -> PaddedBatch:
         if not self.facts.causal:
             raise NotApplicable(NOT_CAUSAL)
         if self._closed:
@@ -262,8 +258,7 @@ class Collector:
             floor=floor,
         )
 
-    @cached_property
-    def advisories(self) -> evidence.Advisories:
+    def _advisories(self) -> evidence.Advisories:
         return concerning(
             version_of("transformers"),
             self.patient.subject.config,
@@ -274,23 +269,20 @@ class Collector:
             device=self.patient.device,
         )
 
-    @cached_property
-    def kernel_profile(self) -> evidence.KernelProfile:
+    def _kernel_profile(self) -> evidence.KernelProfile:
         if self._closed:
             raise CouldNotLook(self._closed)
         return kernels.kernel_profile(self.patient, self.passes)
 
-    @cached_property
-    def long_text(self) -> evidence.LongText:
+    def _long_text(self) -> evidence.LongText:
         if self._closed:
             raise CouldNotLook(self._closed)
         return long_text(self.passes)
 
-    @cached_property
-    def generations(self) -> Generations:
+    def _generations(self) -> Generations:
         if not self.facts.causal:
             raise NotApplicable(NOT_CAUSAL)
-        if self._closed and "long generate" not in self.passes.done:
+        if self._closed and LONG_GENERATE not in self.passes.done:
             raise CouldNotLook(self._closed)
         return generations.generations(self.passes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,14 @@ from gemma_doctor.capture.taken import Crossing, Taken
 from gemma_doctor.capture.tokens import Given
 from gemma_doctor.capture.wanted import around
 from gemma_doctor.check import CouldNotLook
-from gemma_doctor.evidence import GREEDY
+from gemma_doctor.evidence import GREEDY, OF_SERVED
 
 if TYPE_CHECKING:
     import torch
 
     from gemma_doctor.capture.passes import Passes
 
-LONG, SERVED, OF_SERVED = "long generate", "as served", "as served: "
+LONG, SERVED = "long generate", "as served"
 # Of the real 270M on two cores this takes 20 s; the long generation, which has to get to the edge, may take more.
 MOST_FURTHER = 128
 MOST_BRIEF = 40
@@ -135,9 +135,12 @@ class Continuations:
         return {"prompt_length": one.prompt_length, "generated": generated, "crossed_at": crossed}
 
     def most(self, one: Given) -> int:
-        """New tokens for a given prompt: the first gets to the edge, others only where it is near."""
+        """New tokens for a given prompt: as many as were asked for, else the first gets to the edge and others only
+        where it is near.
+        """
         asked = self._passes.asked(len(one.ids))
-        return asked if one is self._passes.text.given[0] else min(asked, MOST_FURTHER)
+        capped = self._passes.settings.max_new_tokens is None and one is not self._passes.text.given[0]
+        return min(asked, MOST_FURTHER) if capped else asked
 
     def _first_prompt(self) -> torch.Tensor:
         """The prompt of the long generation, shape (1, n)."""
@@ -153,7 +156,7 @@ class Continuations:
         def again(recorder: Recorder, streamer: Heartbeat | None = None) -> Run:
             return runs.generate(self._model, ids, asked, recorder=recorder, streamer=streamer)
 
-        return self._made(name, ids, asked, again, GREEDY)
+        return self._made(name, ids, asked, again, GREEDY, {})
 
     def _as_served(self, name: str, ids: torch.Tensor, most: int, settings: dict[str, object]) -> Crossing:
         if self._brief:  # whatever the margin: a loop needs a few tokens to be one
@@ -164,9 +167,17 @@ class Continuations:
         def again(recorder: Recorder, streamer: Heartbeat | None = None) -> Run:
             return runs.generate_as_served(self._model, ids, most, seed, recorder=recorder, streamer=streamer)
 
-        return self._made(name, ids, most, again, f"{OF_SERVED}{said}, end tokens in force")
+        return self._made(name, ids, most, again, f"{OF_SERVED}{said}, end tokens in force", settings)
 
-    def _made(self, name: str, ids: torch.Tensor, asked: int, again: Callable[..., Run], way: str) -> Crossing:
+    def _made(
+        self,
+        name: str,
+        ids: torch.Tensor,
+        asked: int,
+        again: Callable[..., Run],
+        way: str,
+        settings: Mapping[str, object],
+    ) -> Crossing:
         passes, prompt = self._passes, ids.shape[1]
         passes.progress(f"{name}: {prompt} tokens, then {asked} more")
         started = time.perf_counter()
@@ -181,7 +192,7 @@ class Continuations:
             except CouldNotLook as error:
                 why_not = str(error)
         passes.taken[name] = Taken(run, prompt, None, again)
-        return Crossing(passes.finished(name, run, prompt), run, reference, why_not, way)
+        return Crossing(passes.finished(name, run, prompt), run, reference, why_not, way, settings)
 
 
 def ended_by(made: Crossing, model: object) -> int | None:

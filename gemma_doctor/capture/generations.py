@@ -19,15 +19,17 @@ def generations(passes: Passes) -> Generations:
 
 def _generation(passes: Passes, made: Crossing) -> Generation:
     model, prompt, greedy = passes.patient.reduced, made.recorded.prompt_length, made.way == GREEDY
+    drawn = bool(made.settings.get("do_sample"))
     tokens = made.run.tokens[0, prompt:]
     not_finite = next((i for i, one in enumerate(made.run.logits) if not one.isfinite().all()), None)
     best, clear = tokens, torch.zeros_like(tokens, dtype=torch.bool)
     reference_entropy = torch.zeros(0)
     if made.reference is not None:
-        logits = made.reference.logits[:-1].clone()
+        logits = made.reference.logits[:-1]
         reference_entropy = entropy(logits)
         if greedy:
-            logits[:, compat.end_tokens(model)] = float("-inf")  # as the generation did
+            logits = compat.suppressed(logits, compat.end_tokens(model))  # as the generation did
+        if not drawn:
             chosen = logits.gather(1, tokens[:, None])[:, 0]
             clear = logits.max(dim=1).values - chosen > FLIP_FLOORS * made.reference.floor
         best = logits.argmax(dim=1)
@@ -44,6 +46,7 @@ def _generation(passes: Passes, made: Crossing) -> Generation:
         bad_weight="" if not_finite is None else _bad_weight(model),
         no_reference=made.why_no_reference,
         way=made.way,
+        settings=made.settings,
         entropy=_numbers(torch.cat([entropy(one[:1]) for one in made.run.logits] or [torch.zeros(0)])),
         reference_entropy=_numbers(reference_entropy),
         ended_by=ended_by(made, model),

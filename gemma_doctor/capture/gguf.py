@@ -10,9 +10,8 @@ from gemma_doctor.check import NotApplicable
 from gemma_doctor.evidence import GgufFacts, GgufKey
 from gemma_doctor.loading import FromGguf
 
-# Window, rotary parameters and epsilon are the published spelling that checks of their own compare.
+# Window, positions, rotary parameters and epsilon are the published spelling that checks of their own compare.
 COMPARED = (
-    "context_length",
     "block_count",
     "embedding_length",
     "feed_forward_length",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gemma_doctor import compat
 from gemma_doctor.capture.tokens import Tokens
 from gemma_doctor.evidence import Lengths, Wanted
 from gemma_doctor.loading import Patient
@@ -17,7 +18,7 @@ def lengths(patient: Patient, text: Tokens, settings: Settings) -> Lengths:
 
 
 def _wanted(patient: Patient, longest: int, settings: Settings) -> Iterator[Wanted]:
-    own = getattr(patient.model, "generation_config", None)
+    own = compat.own_limits(patient.model)
     new = settings.max_new_tokens
     if new is not None:
         yield Wanted("the prompt and --max-new-tokens" if longest else "--max-new-tokens", longest + new, True)
@@ -26,6 +27,5 @@ def _wanted(patient: Patient, longest: int, settings: Settings) -> Iterator[Want
     if settings.length is not None:
         yield Wanted("--length", settings.length, True)
     for key, before in (("max_length", 0), ("max_new_tokens", longest)):
-        value = getattr(own, key, None)
-        if isinstance(value, int):
-            yield Wanted(f"{key} of the generation settings", before + value, False)
+        if key in own:
+            yield Wanted(f"{key} of the generation settings", before + own[key], False)

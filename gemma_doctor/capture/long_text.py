@@ -6,7 +6,7 @@ that are scored meet the head: all of 1,536 x 262,144 logits would take as long 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,27 +14,17 @@ import numpy as np
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture import device, ledger, losses, runs
-from gemma_doctor.capture.model_facts import attention_modules, text_decoder
+from gemma_doctor.capture import device, estimate, ledger, losses, runs
+from gemma_doctor.capture.course import course
 from gemma_doctor.capture.passes import Passes
-from gemma_doctor.capture.planted import Planted, planted
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.capture.reference import FLOOR_EPS
 from gemma_doctor.capture.text_scores import Scores, answered, numbers, scores
 from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.errors import in_one_line
-from gemma_doctor.evidence import Crash, Fact, Floats, LongText, Region, StepByStep, frozen
+from gemma_doctor.evidence import LONG_TEXT, Crash, Fact, Floats, LongText, Region, StepByStep, frozen
 from gemma_doctor.oracle import EPSILON, FINDING_FLOORS
 
-NAME = "long text"
-WINDOWS = 3
-WITHOUT_WINDOW = 1024
-# Of a longer window the text goes half of one beyond the edge: three of 4,096 take a 7B model half an hour on a CPU.
-LONG_WINDOW = 1024
-BEYOND = 256
-LONGEST_EDGE, USUAL_EDGE = 4096, 1024  # nobody fills a window of 100,000, but the weights may want another
-LARGEST_CHUNK = 256
-SCORED = 64  # tokens of each region
 STEPS = 16  # decode steps, where plain generation is asked as well
 # Tokens of the reference route at most: 4,096 x 4,096 scores of 4 heads take 268 MB in float32, and several are made.
 MOST_REFERENCE = 4096
@@ -65,30 +55,25 @@ class _Runs:
 
     def __init__(self, passes: Passes) -> None:
         self._passes, self._patient = passes, passes.patient
-        self._model, self._window = passes.patient.model, passes.patient.window
-        self._edge = self._chosen_edge()
-        length = self._length()
-        self._text = self._written(length)
-        self._ids = self._text.ids.to(self._patient.device)
-        self._chunk = max(1, min(LARGEST_CHUNK, (self._edge or LARGEST_CHUNK) // 2))
-        self._regions = tuple(self._places())
-        self._columns = [column for _, first, last in self._regions for column in range(first, last + 1)]
+        self._model = passes.patient.model
+        self._course = course(passes)
+        self._ids = self._course.ids.to(self._patient.device)
 
     def evidence(self) -> LongText:
         length = len(self._ids)
         blank = LongText(
-            pass_name=NAME,
-            source=self._passes.text.source,
+            pass_name=LONG_TEXT,
+            source=self._passes.text.source_of(length),
             length=length,
-            window=self._window,
-            edge=self._edge,
-            chunk=self._chunk,
+            window=self._patient.window,
+            edge=self._course.edge,
+            chunk=self._course.chunk,
             regions=(),
             facts=(),
             noise=0.0,
-            no_facts=self._text.why_none,
+            no_facts=self._course.why_none,
         )
-        self._passes.progress(f"{NAME}: {length:,} tokens in chunks of {self._chunk}{self._about()}")
+        self._passes.progress(f"{LONG_TEXT}: {length:,} tokens in chunks of {self._course.chunk}{self._about()}")
         cached = self._cached()
         if isinstance(cached, Crash):
             return replace(blank, crash=cached)
@@ -96,11 +81,11 @@ class _Runs:
         noise = self._noise(reference, reached)
         found = replace(
             blank,
-            regions=tuple(self._region(index, cached, reference) for index in range(len(self._regions))),
+            regions=tuple(self._region(index, cached, reference) for index in range(len(self._course.regions))),
             facts=tuple(
                 Fact(one.distance, float(said), None if reference is None or np.isnan(exact) else float(exact))
                 for one, said, exact in zip(
-                    self._text.questions,
+                    self._course.questions,
                     cached.recall,
                     cached.recall if reference is None else reference.recall,
                     strict=True,
@@ -111,71 +96,11 @@ class _Runs:
         )
         return found if reference is None else self._asked_again(found, cached, reference)
 
-    # --- the text ----------------------------------------------------------------------------------------------------
-
-    def _chosen_edge(self) -> int | None:
-        """See `LongText.edge`."""
-        window, base = self._window, self._patient.subject.config.base
-        if not window:
-            return None
-        trained = base.window_in_force if base is not None else None
-        edge = min(window, trained) if isinstance(trained, int) and trained > 0 else window
-        return edge if edge <= LONGEST_EDGE else USUAL_EDGE
-
-    def _length(self) -> int:
-        edge = self._edge
-        usual = WITHOUT_WINDOW if not edge else WINDOWS * edge
-        if edge and edge > LONG_WINDOW:
-            usual = edge + edge // 2 + BEYOND
-        most = self._passes.facts.loaded.max_positions
-        wanted = self._passes.settings.length or usual
-        return min(wanted, most) if most and most > 1 else wanted
-
-    def _written(self, length: int) -> Planted:
-        tokenizer = self._patient.tokenizer
-        assert tokenizer is not None
-        filler: list[int] = self._passes.text.exact(length + 1).tolist()
-        bos = tokenizer.bos_token_id
-        if bos is not None:
-            filler = [bos, *filler[next(at for at, one in enumerate([*filler, None]) if one != bos) :]]
-
-        def encode(text: str) -> list[int]:
-            return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-        return planted(filler, encode, length, self._edge)
-
-    def _places(self) -> Iterator[tuple[str, int, int]]:
-        """Name, first and last token of each region that the text has room for."""
-        edge = self._edge
-        if not edge:
-            return
-        size = min(SCORED, edge // 2)
-        middle = edge + edge // 2
-        for name, first in (
-            ("before the edge", edge - size),
-            ("after the edge", middle - size),
-            ("beyond twice the edge", 2 * edge),
-        ):
-            if first > 0 and first + size <= self._text.body:
-                yield name, first, first + size - 1
-
     def _about(self) -> str:
-        """How long it will take, where that is known.
-
-        Measured on two cores in float32: 100 GFLOP/s, in attention over a masked cache a third of that.
-        """
-        if self._patient.device != "cpu" or self._patient.dtype != "float32":
-            return ""
-        layers = sum(weight.numel() for weight in text_decoder(self._model).layers.parameters())
-        length, tokens = len(self._ids), len(self._ids) + self._most_reference() + 2 * (self._edge or 0)
-        head = 2 * self._model.get_input_embeddings().weight.numel() * 4 * len(self._columns)
-        attention = 3.5 * length * length * sum(2 * one.o_proj.in_features for one in self._full_layers())
-        return f", about {(2 * layers * tokens + head + attention) / 100e9:.0f} s"
-
-    def _full_layers(self) -> list[Any]:
-        kinds = self._passes.facts.loaded.layer_kinds or ()
-        modules = attention_modules(self._model)
-        return [modules[index] for index, kind in enumerate(kinds) if kind == "full_attention" and index in modules]
+        """How long it will take, where that is known."""
+        length, more = len(self._ids), self._most_reference() + 2 * (self._course.edge or 0)
+        spent = estimate.seconds_of_text(self._patient, self._passes.facts, length, more, 4 * len(self._course.columns))
+        return "" if spent is None else f", about {spent:.0f} s"
 
     # --- the runs ----------------------------------------------------------------------------------------------------
 
@@ -183,22 +108,23 @@ class _Runs:
         """The whole text in chunks, with the library's own cache."""
         model, fed = self._model, 0
         try:
-            with ledger.entry(f"{NAME}, cached"), torch.inference_mode(), compat.quiet():
+            with ledger.entry(f"{LONG_TEXT}, cached"), torch.inference_mode(), compat.quiet():
                 cache, found = compat.dynamic_cache(model), []
-                rows = torch.tensor(self._rows(), device=self._ids.device)
-                for part in torch.split(self._ids, self._chunk):
+                rows = torch.tensor(self._course.rows, device=self._ids.device)
+                for part in torch.split(self._ids, self._course.chunk):
                     given = compat.cache_argument(cache) | compat.place_argument(model, cache, fed, len(part))
                     hidden = losses.hidden_states(model, part, use_cache=True, **given)
                     found.append(hidden[rows[(rows >= fed) & (rows < fed + len(part))] - fed])
                     fed += len(part)
-                    if fed % 4096 < self._chunk and fed < len(self._ids):
-                        self._passes.progress(f"{NAME}: {fed:,} of {len(self._ids):,} tokens")
-                return self._scores(model, torch.cat(found), self._rows())
+                    if fed % 4096 < self._course.chunk and fed < len(self._ids):
+                        self._passes.progress(f"{LONG_TEXT}: {fed:,} of {len(self._ids):,} tokens")
+                return self._scores(model, torch.cat(found), self._course.rows)
         except Exception as error:
             runs.only_the_subjects(error)
             if not compat.dynamic_cache_takes_config():  # up to 4.55: generate() may make another cache
                 raise CouldNotLook(f"a dynamic cache takes no chunks in this release: {in_one_line(error)}") from error
-            return Crash(type(error).__name__, in_one_line(error), fed // self._chunk, fed + self._chunk, layer=None)
+            chunk = self._course.chunk
+            return Crash(type(error).__name__, in_one_line(error), fed // chunk, fed + chunk, layer=None)
 
     def _reference(self) -> tuple[Scores | None, int, str]:
         """What the reference route gave, how many tokens it read, and why it did not read all of them."""
@@ -226,8 +152,8 @@ class _Runs:
 
     def _uncached(self, model: Any, reached: int, name: str) -> Scores:
         """One forward over the first `reached` tokens; cached where layers share keys."""
-        rows = [row for row in self._rows() if row < reached - 1]
-        with ledger.entry(f"{NAME}, {name}"), compat.quiet():
+        rows = [row for row in self._course.rows if row < reached - 1]
+        with ledger.entry(f"{LONG_TEXT}, {name}"), compat.quiet():
             hidden = losses.hidden_states(model, self._ids[:reached])[rows]
             return self._scores(model, hidden, rows)
 
@@ -247,13 +173,13 @@ class _Runs:
 
     def _control(self, first: int, last: int) -> Floats | None:
         """Losses of some tokens in a text of BOS and as many before them as lie below the edge."""
-        edge = self._edge
+        edge = self._course.edge
         assert edge is not None
         start = max(last - edge + 3, 1)
         ids = torch.cat([self._ids[:1], self._ids[start : last + 1]])
         positions = torch.arange(first - start + 1, last - start + 2)
         try:
-            with ledger.entry(f"{NAME}, control"), compat.quiet():
+            with ledger.entry(f"{LONG_TEXT}, control"), compat.quiet():
                 return numbers(losses.losses(self._model, ids, positions))
         except Exception as error:
             runs.only_the_subjects(error)
@@ -261,19 +187,15 @@ class _Runs:
 
     # --- what came out -----------------------------------------------------------------------------------------------
 
-    def _rows(self) -> list[int]:
-        """Columns whose logits are wanted: in front of the scored tokens, then those that answer."""
-        return [column - 1 for column in self._columns] + [one.column for one in self._text.questions]
-
     def _scores(self, model: Any, hidden: torch.Tensor, rows: Sequence[int]) -> Scores:
         """Of hidden states at some rows, in order."""
         targets = self._ids[torch.tensor(rows, dtype=torch.long, device=self._ids.device) + 1]
-        scored = sum(row < self._text.body - 1 for row in rows)
-        return scores(model, hidden, targets, scored, [one.answer for one in self._text.questions])
+        scored = sum(row < self._course.body - 1 for row in rows)
+        return scores(model, hidden, targets, scored, [one.answer for one in self._course.questions])
 
     def _region(self, index: int, cached: Scores, reference: Scores | None) -> Region:
-        name, first, last = self._regions[index]
-        before = sum(end - start + 1 for _, start, end in self._regions[:index])
+        name, first, last = self._course.regions[index]
+        before = sum(end - start + 1 for _, start, end in self._course.regions[:index])
         here = slice(before, before + last - first + 1)
         reached = reference is not None and len(reference.losses) >= here.stop
         return Region(
@@ -281,21 +203,21 @@ class _Runs:
             first=first,
             cached=frozen(cached.losses[here]),
             reference=frozen(reference.losses[here]) if reference is not None and reached else None,
-            control=self._control(first, last) if self._edge and last >= self._edge else None,
+            control=self._control(first, last) if self._course.edge and last >= self._course.edge else None,
         )
 
     def _asked_again(self, found: LongText, cached: Scores, reference: Scores) -> LongText:
         """With what plain generation says where the two differ most, if they do."""
         far, text, facts = FINDING_FLOORS * found.noise, None, None
-        pairs = zip(self._columns, cached.losses, reference.losses, strict=False)
+        pairs = zip(self._course.columns, cached.losses, reference.losses, strict=False)
         column, ours, theirs = max(pairs, key=_difference, default=(0, 0.0, 0.0))
         if not abs(ours - theirs) <= far:
             text = self._step_by_step(column, None, float(ours), float(theirs))
-        asked = zip((one.column + 1 for one in self._text.questions), cached.recall, reference.recall, strict=True)
+        asked = zip((one.column + 1 for one in self._course.questions), cached.recall, reference.recall, strict=True)
         known = [one for one in asked if not np.isnan(one[2])]
         column, ours, theirs = max(known, key=_difference, default=(0, 0.0, 0.0))
         if not abs(ours - theirs) <= far:
-            answers = torch.tensor([one.answer for one in self._text.questions], device=self._ids.device)
+            answers = torch.tensor([one.answer for one in self._course.questions], device=self._ids.device)
             facts = self._step_by_step(column, answers, float(ours), float(theirs))
         return replace(found, text_again=text, facts_again=facts)
 
@@ -305,7 +227,7 @@ class _Runs:
         """What generate() gives at one token when it is led there: a prefill, and a few decode steps."""
         start = max(1, column - STEPS)
         ids = self._ids[None, :start]
-        with ledger.entry(f"{NAME}, step by step"):
+        with ledger.entry(f"{LONG_TEXT}, step by step"):
             run = runs.generate(
                 self._model,
                 ids,

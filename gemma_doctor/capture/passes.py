@@ -26,7 +26,7 @@ from gemma_doctor.capture.runs import Run
 from gemma_doctor.capture.taken import Batch, Taken
 from gemma_doctor.capture.tokens import Tokens, padded
 from gemma_doctor.capture.wanted import around, decode_steps, some_rows
-from gemma_doctor.evidence import Bools, LayerRotation, ModelFacts, Pass
+from gemma_doctor.evidence import LONG_GENERATE, Bools, LayerRotation, ModelFacts, Pass
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Progress, Settings
 
@@ -73,8 +73,8 @@ class Passes:
         self.window = window = patient.reduced_window
         self.references = References(patient.reduced, facts.shares_kv, window)
         self.edge = window if window is not None and window > 0 else BRIEF_EDGE if brief else EDGE_WITHOUT_WINDOW
-        # None where the configuration names no limit that a prompt could keep
         self.continuations = Continuations(self, brief)
+        # None where the configuration names no limit that a prompt could keep
         self._positions = facts.loaded.max_positions if (facts.loaded.max_positions or 0) > 1 else None
 
     def run_all(self) -> None:
@@ -101,7 +101,7 @@ class Passes:
                 self._simple(self._edge_name(-BEFORE_EDGE), edge - BEFORE_EDGE, TRUE_WINDOW_STEPS)
         for name, length in lengths.items():
             self._simple(name, length)
-        names = ("long generate", self._edge_name(-BEFORE_EDGE), *lengths)
+        names = (LONG_GENERATE, self._edge_name(-BEFORE_EDGE), *lengths)
         return tuple(name for name in names if name in self.done)
 
     @property

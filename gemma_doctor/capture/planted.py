@@ -19,7 +19,7 @@ NAMES = ("red", "green", "yellow", "purple", "white", "black", "orange", "brown"
 ANSWERS = (" copper", " silver", " marble", " cotton", " timber", " rubber", " velvet", " amber", " iron", " glass")
 FEWEST = 4  # answers to choose from
 FIRST = 16  # tokens of text before the first fact
-INSIDE = (0.25, 0.5, 0.75)  # of the window
+INSIDE = (0.25, 0.5, 0.75)  # of the edge
 BEYOND = 1.25
 
 Encode = Callable[[str], list[int]]
@@ -65,14 +65,14 @@ class _Piece:
     at: int
 
 
-def planted(filler: Sequence[int], encode: Encode, length: int, window: int | None) -> Planted:
+def planted(filler: Sequence[int], encode: Encode, length: int, edge: int | None) -> Planted:
     """Facts and questions put into a text.
 
     Args:
         filler: ids of the text, BOS first, at least `length`.
         encode: from text to ids, without special tokens.
         length: of the whole.
-        window: W; half of the facts lie beyond it.
+        edge: what lies further back than this many tokens is beyond the window; three facts lie inside of it.
     """
     answers = _answers(encode)
     pieces = [
@@ -91,7 +91,7 @@ def planted(filler: Sequence[int], encode: Encode, length: int, window: int | No
     wanted = [
         column - distance - said.at
         for column, distance, (said, _) in zip(
-            columns, distances(len(pieces), columns[-1] - FIRST, window), pieces, strict=True
+            columns, distances(len(pieces), columns[-1] - FIRST, edge), pieces, strict=True
         )
     ]
     ids, places = _laid_out(list(filler), [said for said, _ in pieces], wanted, body)
@@ -103,12 +103,12 @@ def planted(filler: Sequence[int], encode: Encode, length: int, window: int | No
     return Planted(torch.tensor(ids), body, tuple(questions))
 
 
-def distances(count: int, farthest: int, window: int | None) -> list[int]:
-    """How far back the facts should lie, ascending: some inside the window, the others from beyond it to the start."""
-    if window is None or farthest < BEYOND * window:
+def distances(count: int, farthest: int, edge: int | None) -> list[int]:
+    """How far back the facts should lie, ascending: some inside the edge, the others from beyond it to the start."""
+    if edge is None or farthest < BEYOND * edge:
         return _spread(count, max(1, farthest // 16), farthest)
-    inside = [int(share * window) for share in INSIDE]
-    return inside + _spread(count - len(inside), int(BEYOND * window), farthest)
+    inside = [int(share * edge) for share in INSIDE]
+    return inside + _spread(count - len(inside), int(BEYOND * edge), farthest)
 
 
 def _spread(count: int, first: int, last: int) -> list[int]:

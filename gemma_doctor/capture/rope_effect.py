@@ -14,7 +14,7 @@ from gemma_doctor.capture.losses import losses
 from gemma_doctor.capture.model_facts import rotary_tensors, text_decoder
 from gemma_doctor.capture.tokens import Tokens
 from gemma_doctor.check import NotApplicable
-from gemma_doctor.evidence import FULL, Config, ModelFacts, RopeClaim, RopeEffect, frozen
+from gemma_doctor.evidence import FULL, Config, ConfigFacts, ModelFacts, RopeClaim, RopeEffect, frozen
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import contradict, far_claim, inverse_frequencies, ntk_theta, stretch, trained
 from gemma_doctor.settings import Progress
@@ -44,19 +44,15 @@ def rope_effect(patient: Patient, facts: ModelFacts, text: Tokens, progress: Pro
     with ExitStack() as stack:
         _built_with(stack, patient.model, facts, other)
         under = losses(patient.model, ids)
-    loaded = {kind: _of(facts.loaded.rope, kind) for kind in other}
+    loaded = {kind: facts.loaded.rope_of(kind) for kind in other}
     return RopeEffect(
         own=_in_words(loaded),
         other=_in_words(other) + (f" ({config.base.origin})" if of_base and config.base else " (NTK-aware)"),
         of_base=of_base,
         own_losses=frozen(own.double().numpy()),
         other_losses=frozen(under.double().numpy()),
-        source=text.source,
+        source=text.source_of(length),
     )
-
-
-def _of(rope: Mapping[str, RopeClaim], kind: str) -> RopeClaim | None:
-    return rope.get(kind) or rope.get("")
 
 
 def _changed(config: Config, facts: ModelFacts) -> dict[str, RopeClaim]:
@@ -64,13 +60,13 @@ def _changed(config: Config, facts: ModelFacts) -> dict[str, RopeClaim]:
     if config.base is None:
         return {}
     kinds = dict.fromkeys(buffer.kind for buffer in facts.rotary)
-    pairs = {kind: (_whole(config.base.rope, kind), _whole(facts.loaded.rope, kind)) for kind in kinds}
+    pairs = {kind: (_whole(config.base, kind), _whole(facts.loaded, kind)) for kind in kinds}
     return {kind: base for kind, (base, own) in pairs.items() if base and own and contradict(base, own)}
 
 
-def _whole(rope: Mapping[str, RopeClaim], kind: str) -> RopeClaim | None:
+def _whole(facts: ConfigFacts, kind: str) -> RopeClaim | None:
     """What a file says that names a theta and no scaling: that there is none. One without a theta says too little."""
-    claim = _of(rope, kind)
+    claim = facts.rope_of(kind)
     if claim is None or claim.theta is None:
         return None
     return replace(claim, rope_type=claim.rope_type or "default")
@@ -81,15 +77,11 @@ def _needed(config: Config, facts: ModelFacts) -> dict[str, RopeClaim]:
     factor, claim = stretch(config.published, config.base), far_claim(facts.loaded)
     if factor <= 1 or claim is None:
         return {}
-    theta = ntk_theta(claim, factor, _head_dim(facts, FULL))
+    theta = ntk_theta(claim, factor, facts.head_dim_of(FULL))
     if theta is None:
         return {}
     needed = replace(claim, theta=float(round(theta)), rope_type=claim.rope_type or "default")
     return {buffer.kind: needed for buffer in facts.rotary if buffer.kind in (FULL, "")}
-
-
-def _head_dim(facts: ModelFacts, kind: str) -> int:
-    return next((layer.head_dim for layer in facts.layers if kind in ("", layer.kind)), 0)
 
 
 def _built_with(stack: ExitStack, model: Any, facts: ModelFacts, other: Mapping[str, RopeClaim]) -> None:
@@ -97,7 +89,7 @@ def _built_with(stack: ExitStack, model: Any, facts: ModelFacts, other: Mapping[
     decoder = text_decoder(model)
     for name, kind, tensor in rotary_tensors(model):
         if kind in other:
-            values, factor = inverse_frequencies(other[kind], _head_dim(facts, kind), facts.loaded.max_positions)
+            values, factor = inverse_frequencies(other[kind], facts.head_dim_of(kind), facts.loaded.max_positions)
             table = torch.tensor(values, dtype=tensor.dtype)
             stack.enter_context(compat.rotary_table_replaced(decoder, name, table, factor))
 

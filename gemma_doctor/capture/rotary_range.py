@@ -38,7 +38,7 @@ def rotary_range(patient: Patient, loaded: ConfigFacts) -> RotaryRange:
     tables = rotary_tensors(patient.model)
     for name, kind, _ in tables:
         module = decoder.get_submodule(name.rpartition(".")[0])
-        for positions in _questions(_claim(loaded, kind), patient.window, end or WITHOUT_END):
+        for positions in _questions(loaded.rope_of(kind), patient.window, end or WITHOUT_END):
             try:
                 turned.append(_asked(module, kind, positions))
             except Exception as error:  # a family whose module takes something else than positions is not asked
@@ -50,10 +50,6 @@ def rotary_range(patient: Patient, loaded: ConfigFacts) -> RotaryRange:
     if not turned:
         raise CouldNotLook(f"the rotary modules cannot be asked for positions: {refused}")
     return RotaryRange(end, tuple(turned), refused)
-
-
-def _claim(loaded: ConfigFacts, kind: str) -> RopeClaim | None:
-    return loaded.rope.get(kind) or loaded.rope.get("")
 
 
 def _questions(claim: RopeClaim | None, window: int | None, end: int) -> Iterator[list[int]]:

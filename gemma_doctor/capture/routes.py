@@ -128,8 +128,8 @@ class Routes:
             chosen = attempt.tokens[attempt.first + 1 :, None]
             expected = expected[: len(chosen)]
             if attempt.compared == CHOICES:
-                expected = expected.clone()
-                expected[:, compat.end_tokens(self._patient.reduced)] = float("-inf")  # as the generation did
+                ends = compat.end_tokens(self._patient.reduced)
+                expected = compat.suppressed(expected, ends)  # as the generation did
                 if attempt.among is not None:
                     expected = compat.only(expected, attempt.among[: len(expected)])
                 deviation = expected.max(dim=1).values - expected.gather(1, chosen)[:, 0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -39,7 +39,7 @@ class Crossing:
         run: tokens and crash.
         reference: the reference route over the same tokens, None if it could not be run.
         why_no_reference: the reason then.
-        way: how it was asked for, as in `Generation`.
+        way, settings: how it was asked for, as in `Generation`.
     """
 
     recorded: Pass
@@ -47,6 +47,7 @@ class Crossing:
     reference: Reference | None
     why_no_reference: str
     way: str = GREEDY
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

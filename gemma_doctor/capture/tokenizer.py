@@ -15,7 +15,7 @@ from gemma_doctor.evidence import BosLosses, BosUse, BosWay, Floats, Token, Toke
 from gemma_doctor.loading import Patient
 
 NONE = "a bare config has no tokenizer"
-PROBE = "a"
+NO_TOKEN = "(no token of the vocabulary)"
 TALK = ({"role": "user", "content": "first words"}, {"role": "assistant", "content": "last words"})
 BEGINNING = 4  # ids shown of a way from text to ids
 SCORED = 256  # tokens of the text that losses are measured on
@@ -40,7 +40,6 @@ def tokenizer_facts(patient: Patient) -> TokenizerFacts:
     own = tokenizer_of(patient)
     generation = getattr(patient.model.generation_config, "pad_token_id", None) if patient.encodes else None
     return TokenizerFacts(
-        class_name=type(own).__name__,
         padding_side=str(own.padding_side),
         pad_token_id=own.pad_token_id,
         bos_token_id=own.bos_token_id,
@@ -56,9 +55,11 @@ def tokenizer_facts(patient: Patient) -> TokenizerFacts:
 
 
 def token(tokenizer: Any, one: int) -> Token:
-    """An entry of a vocabulary, as it is written there."""
+    """An entry of a vocabulary, as it is written there; where there is none, that is said instead."""
     text = tokenizer.convert_ids_to_tokens(int(one))
-    return Token(int(one), str(text), text is None or compat.is_marker(tokenizer, str(text)))
+    if text is None:
+        return Token(int(one), NO_TOKEN, True)
+    return Token(int(one), str(text), compat.is_marker(tokenizer, str(text)))
 
 
 def _has(tokenizer: Any, name: str) -> bool:
@@ -91,7 +92,7 @@ def bos_use(patient: Patient) -> BosUse:
     if named is None:
         raise NotApplicable("its tokenizer names no BOS")
     bos = token(own, named)
-    plain = _way("tokenizer(text)", compat.plain_ids(own, PROBE), bos.id)
+    plain = _way("tokenizer(text)", compat.plain_ids(own, compat.ANY_TEXT), bos.id)
     template, both, why_not = _through_template(own, bos.id)
     measured, no_losses = None, ""
     if patient.encodes and any(way is not None and way.count != 1 for way in (plain, template)):
@@ -110,7 +111,7 @@ def _through_template(tokenizer: Any, bos: int) -> tuple[BosWay | None, BosWay |
     if not compat.has_chat_template(tokenizer):
         return None, None, ""
     try:
-        text, ids = compat.rendered(tokenizer, TALK[:1], answer=True), compat.chat_ids(tokenizer, TALK[:1])
+        text, ids = compat.chat_text(tokenizer, TALK[:1]), compat.chat_ids(tokenizer, TALK[:1])
     except Exception as error:  # a template may raise whatever it likes
         return None, None, f"the chat template raises: {in_one_line(error)}"
     direct = _way("apply_chat_template(tokenize=True)", ids, bos)
@@ -132,4 +133,4 @@ def _losses(patient: Patient, bos: int) -> tuple[BosLosses | None, str]:
 
     with ledger.entry("loss with and without BOS"):
         without, once, twice = (behind(times) for times in range(3))
-    return BosLosses(without, once, twice, f"{len(ids) - 1} tokens of {prompts.SOURCE}"), ""
+    return BosLosses(without, once, twice, f"{len(ids) - 1} tokens of {prompts.source()}"), ""

@@ -8,7 +8,7 @@ import numpy as np
 
 from gemma_doctor import compat, prompts
 from gemma_doctor.capture.passes import Passes
-from gemma_doctor.capture.tokenizer import TALK, token, tokenizer_of
+from gemma_doctor.capture.tokenizer import TALK, embedding_rows, token, tokenizer_of
 from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import CutText, PaddedTexts, StopTokens, Token, Truncation, frozen
@@ -69,7 +69,6 @@ def truncation(patient: Patient, passes: Passes, settings: Settings) -> Truncati
         prompts=len(written),
         longest=max((len(ids) for _, ids in written), default=0),
         cut=tuple(_cut(own, one, ids, limit, side) for one, ids in written if limit is not None and len(ids) > limit),
-        filler=2 * (patient.window or passes.edge),
     )
 
 
@@ -120,6 +119,7 @@ def stop_tokens(patient: Patient) -> StopTokens:
         no_turn_end=why_not,
         family=str(compat.text_config(model).model_type),
         stop_strings=_texts(getattr(model.generation_config, "stop_strings", None)),
+        rows=embedding_rows(patient),
     )
 
 
@@ -132,7 +132,7 @@ def _turn_end(tokenizer: Any) -> tuple[Token | None, str]:
     if not compat.has_chat_template(tokenizer):
         return None, "no chat template"
     try:
-        text = compat.rendered(tokenizer, TALK, answer=False)
+        text = compat.chat_text(tokenizer, TALK, answer=False)
     except Exception as error:  # a template may raise whatever it likes
         return None, f"the chat template raises: {in_one_line(error)}"
     _, found, behind = text.rpartition(TALK[-1]["content"])

@@ -14,13 +14,13 @@ from gemma_doctor.capture.losses import losses
 from gemma_doctor.capture.tokenizer import TALK, embedding_rows, token, tokenizer_of
 from gemma_doctor.evidence import Pieces, RoundTrip, ShatterCost, Token, TokenizerIntegrity
 from gemma_doctor.loading import Patient
+from gemma_doctor.oracle import WHOLE_WORDS
 
 STARTS = ("▁", "Ġ")  # how vocabularies mark the start of a word
 WORD = re.compile(r"[a-z]{3,}")
 WORDS = 2000  # of the lowest ids, which are the commonest
 BEFORE = "x"
 FEW = 20  # a vocabulary with fewer words than these is none of words
-WHOLE = 0.9  # a smaller share of whole words is shattered (see tokenizer-integrity), and its cost is measured
 SHOWN = 8
 SCORED = 600  # characters of the text whose cost is measured: in single letters as many tokens
 TEXTS = {
@@ -50,7 +50,7 @@ def integrity(patient: Patient) -> TokenizerIntegrity:
     rows = embedding_rows(patient)
     beyond = sorted(one for one in vocabulary.values() if rows is not None and one >= rows)
     cost = None
-    if patient.encodes and words and whole < WHOLE * words:
+    if patient.encodes and words and whole < WHOLE_WORDS * words:
         cost = _cost(patient, vocabulary, start)
     return TokenizerIntegrity(
         trips=tuple(_round_trips(own)),
@@ -113,7 +113,7 @@ def _foreign(tokenizer: Any) -> Iterator[Pieces]:
     if not compat.has_chat_template(tokenizer):
         return
     try:
-        text = compat.rendered(tokenizer, TALK, answer=False)
+        text = compat.chat_text(tokenizer, TALK, answer=False)
     except Exception:  # bos-token says what it raises
         return
     written = list(dict.fromkeys(MARKERS.findall(text)))

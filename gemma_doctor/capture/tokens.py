@@ -15,6 +15,7 @@ from gemma_doctor.published import special_ids
 
 # Enough text for any token count: no tokenizer seen here needs more than 6 characters a token on English.
 CHARACTERS_A_TOKEN = 6
+FEWEST = 4096  # ids of filler that are made at once
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Tokens:
         self._config = compat.text_config(patient.model)
         self._seed = seed
         self._filler = torch.empty(0, dtype=torch.long)
-        self.source = prompts.SOURCE if self._tokenizer else f"random ids (seed {seed})"
+        self.source = prompts.source() if self._tokenizer else f"random ids (seed {seed})"
         self.given = tuple(self._given(index, one) for index, one in enumerate(given))
         self.user = self.given[0].ids if self.given else None
 
@@ -61,6 +62,12 @@ class Tokens:
     def user_source(self) -> str:
         """Where the ids of the first prompt come from, in words."""
         return self.given[0].source if self.given else self.source
+
+    def source_of(self, length: int) -> str:
+        """Where the ids of `exact(length)` come from, in words."""
+        if self.user is None or len(self.user) >= length:
+            return self.user_source
+        return f"{self.user_source} ({len(self.user)} tokens), filled with {self.source}"
 
     def _given(self, index: int, prompt: Prompt) -> Given:
         if not (prompt.messages or prompt.text.strip()):
@@ -140,21 +147,21 @@ class Tokens:
         """At least `length` ids of filler; the first is BOS where the tokenizer adds one."""
         if len(self._filler) < length:
             if self._tokenizer is None:
-                self._filler = self._random(max(4096, 2 * length), self._seed)
+                self._filler = self._random(max(FEWEST, 2 * length), self._seed)
             else:
                 self._filler = self._docstrings(length)
         return self._filler
 
     def _docstrings(self, length: int) -> torch.Tensor:
-        """At least `length` ids of real text, none of it twice.
+        """At least `length` ids of real text, none of it twice; more if there are, so that few have to be made again.
 
         Raises:
             DoctorError: there is less of it.
         """
-        text, characters = "", CHARACTERS_A_TOKEN * length
+        text, characters = "", CHARACTERS_A_TOKEN * max(FEWEST, length, 2 * len(self._filler))
         while len(longer := prompts.english(characters)) > len(text):
             text = longer
-            ids, self.source = self._encode(text, prompts.SOURCE), prompts.source_of(text)
+            ids = self._encode(text, prompts.SOURCE)
             if len(ids) >= length:
                 return ids
             characters *= 4  # a tokenizer of long words

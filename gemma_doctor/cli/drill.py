@@ -93,7 +93,7 @@ def _names(words: object) -> tuple[str, ...]:
 
 
 def _of_a_drill(settings: Settings) -> Settings:
-    """Without what means a check's own prompt, and with the skeleton unless the flag itself says otherwise."""
+    """Without what means a check's own prompt or texts, and with the skeleton unless the flag itself says otherwise."""
     from gemma_doctor.settings import Settings
 
     plain = Settings()
@@ -105,6 +105,8 @@ def _of_a_drill(settings: Settings) -> Settings:
         output=settings.output if settings.origins["output"] == "flag" else None,
         prompts=plain.prompts,
         max_new_tokens=plain.max_new_tokens,
+        length=plain.length,
+        max_length=plain.max_length,
         static=plain.static,
         require=plain.require,
     )

@@ -66,9 +66,11 @@ from gemma_doctor.compat.generation import (
     has_generation_option,
     only,
     other_ways,
+    own_limits,
     plain_settings,
     quiet,
     sequence_scores,
+    suppressed,
 )
 from gemma_doctor.compat.loaders import auto_class, dequantising, dtype_argument, loader_for
 from gemma_doctor.compat.module_faults import (
@@ -101,6 +103,7 @@ from gemma_doctor.compat.releases import FIRST_GGUF_RELEASE, FIRST_RELEASE, read
 from gemma_doctor.compat.saved_configs import corrected, is_bookkeeping, known_keys, plain, saved_and_loaded
 from gemma_doctor.compat.served import generate_as_served, served_otherwise
 from gemma_doctor.compat.tokens import (
+    ANY_TEXT,
     asks_for_bos,
     end_tokens_of_another_generation,
     end_tokens_set,
@@ -113,7 +116,6 @@ from gemma_doctor.compat.tokens import (
     normalised,
     plain_ids,
     put_special_tokens_around,
-    rendered,
     special_tokens_around,
     split_special_token,
     takes_special_tokens,
@@ -121,6 +123,7 @@ from gemma_doctor.compat.tokens import (
 )
 
 __all__ = [
+    "ANY_TEXT",
     "FIRST_GGUF_RELEASE",
     "FIRST_RELEASE",
     "OTHER_WAYS",
@@ -190,6 +193,7 @@ __all__ = [
     "only",
     "other_backends",
     "other_ways",
+    "own_limits",
     "place_argument",
     "plain",
     "plain_ids",
@@ -200,7 +204,6 @@ __all__ = [
     "quiet",
     "reads_gguf",
     "release",
-    "rendered",
     "reporting_one_less",
     "require_family",
     "returned_cache",
@@ -222,6 +225,7 @@ __all__ = [
     "static_caches",
     "static_sliding_layers_unbuildable",
     "storing_float64",
+    "suppressed",
     "takes_special_tokens",
     "tanh_gelus",
     "text_config",

@@ -21,7 +21,7 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
     return list(ids[0]) if ids and not isinstance(ids[0], int) else list(ids)
 
 
-def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
-    """The same as a text."""
-    text: str = tokenizer.apply_chat_template([{**one} for one in messages], add_generation_prompt=True, tokenize=False)
-    return text
+def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, Any]], *, answer: bool = True) -> str:
+    """The same as a text, without the head of the answer if it is not asked for."""
+    made = tokenizer.apply_chat_template([{**one} for one in messages], add_generation_prompt=answer, tokenize=False)
+    return str(made)

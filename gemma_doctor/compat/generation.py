@@ -61,6 +61,20 @@ def other_ways(model: Any) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value not in (None, getattr(usual, name, None), 1, 1.0)}
 
 
+def own_limits(model: Any) -> dict[str, int]:
+    """Lengths in tokens that a model's own settings name: `max_length`, `max_new_tokens`.
+
+    Up to release 4.57 every GenerationConfig has a max_length of 20, which nobody asked for.
+    """
+    from transformers import GenerationConfig
+
+    own, usual = getattr(model, "generation_config", None), GenerationConfig()
+    named = {name: getattr(own, name, None) for name in ("max_length", "max_new_tokens")}
+    return {
+        name: value for name, value in named.items() if isinstance(value, int) and value != getattr(usual, name, None)
+    }
+
+
 @contextmanager
 def settings_of(model: Any, config: Any) -> Iterator[None]:
     """generate() fills what it is not told from the model's own settings: for a while they are others."""
@@ -158,14 +172,19 @@ def only(logits: Any, among: Any) -> Any:
     return others.scatter(1, among, logits.gather(1, among))
 
 
+def suppressed(logits: Any, tokens: list[int]) -> Any:
+    """Logits of shape (n, vocabulary), those of some ids -inf; settings may name ids that there are not."""
+    logits = logits.clone()
+    logits[:, [one for one in tokens if 0 <= one < logits.shape[1]]] = float("-inf")
+    return logits
+
+
 def _suppressing(tokens: list[int]) -> Any:
     from transformers import LogitsProcessor
 
     class Suppressing(LogitsProcessor):  # type: ignore[misc]
         def __call__(self, input_ids: Any, scores: Any) -> Any:
-            scores = scores.clone()
-            scores[:, tokens] = float("-inf")
-            return scores
+            return suppressed(scores, tokens)
 
     return Suppressing()
 

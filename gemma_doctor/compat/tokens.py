@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from gemma_doctor.compat.configs import text_config
 from gemma_doctor.compat.generation import end_tokens
 from gemma_doctor.undone import attributes_set
 
-PROBE = "a"
+ANY_TEXT = "a"
 # Id of the token that ends a turn: of Gemma 1 and 2, and of those that came later, in which it is a line break.
 TURN_END_OF_GEMMA_2, TURN_END_OF_GEMMA_3 = 107, 106
 UNLIMITED = 10**9  # a model_max_length beyond it is the library's placeholder for "no limit"
@@ -24,8 +24,8 @@ BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
 def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """Ids that a tokenizer puts in front of a text and behind it."""
-    text = tokenizer(PROBE, add_special_tokens=False).input_ids
-    whole = tokenizer(PROBE).input_ids
+    text = tokenizer(ANY_TEXT, add_special_tokens=False).input_ids
+    whole = tokenizer(ANY_TEXT).input_ids
     start = next((i for i in range(len(whole)) if whole[i : i + len(text)] == text), 0)
     return whole[:start], whole[start + len(text) :]
 
@@ -43,12 +43,6 @@ def ids_of_each(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
 def text_of(tokenizer: Any, ids: Sequence[int]) -> str:
     """Ids as text, special tokens included, with nothing tidied up."""
     return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
-
-def rendered(tokenizer: Any, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
-    """A conversation as the chat template writes it, with the head of an answer if asked. What it raises comes out."""
-    made = tokenizer.apply_chat_template([{**one} for one in messages], add_generation_prompt=answer, tokenize=False)
-    return str(made)
 
 
 def normalised(tokenizer: Any, text: str) -> str:

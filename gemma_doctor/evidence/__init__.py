@@ -32,10 +32,10 @@ from gemma_doctor.evidence.configuration import (
 )
 from gemma_doctor.evidence.drift import Arrival, ConfigDrift, TiedHead
 from gemma_doctor.evidence.effect import RopeEffect
-from gemma_doctor.evidence.generations import GREEDY, Generation, Generations
+from gemma_doctor.evidence.generations import GREEDY, OF_SERVED, Generation, Generations
 from gemma_doctor.evidence.gguf import GgufFacts, GgufKey
 from gemma_doctor.evidence.lengths import Lengths, Wanted
-from gemma_doctor.evidence.long_text import Fact, LongText, Region, StepByStep
+from gemma_doctor.evidence.long_text import LONG_TEXT, Fact, LongText, Region, StepByStep
 from gemma_doctor.evidence.model import (
     DeviceMemory,
     LayerFacts,
@@ -48,6 +48,7 @@ from gemma_doctor.evidence.profile import FlashWindow, KernelProfile, KernelRun
 from gemma_doctor.evidence.rotary import RotaryRange, Turned
 from gemma_doctor.evidence.routes import CHOICES, LOGITS, SCORE, RouteCase, RouteRun
 from gemma_doctor.evidence.running import (
+    LONG_GENERATE,
     CacheLayer,
     Crash,
     Forward,
@@ -81,6 +82,9 @@ __all__ = [
     "FULL",
     "GREEDY",
     "LOGITS",
+    "LONG_GENERATE",
+    "LONG_TEXT",
+    "OF_SERVED",
     "SCORE",
     "SLIDING",
     "UNRECOGNISED",

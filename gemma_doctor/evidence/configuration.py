@@ -83,6 +83,10 @@ class ConfigFacts:
     causal: bool
     raw: Mapping[str, Any]
 
+    def rope_of(self, kind: str) -> RopeClaim | None:
+        """Rotary parameters of layers of a kind: their own, else those of every layer; None if none are written."""
+        return self.rope.get(kind) or self.rope.get("")
+
     @property
     def switched_off(self) -> str:
         """What turns the window off, as "use_sliding_window=false"; "" if nothing does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,7 @@ from gemma_doctor.evidence.arrays import Bools, Floats, Ints, frozen
 from gemma_doctor.evidence.running import Crash
 
 GREEDY = "greedy, end tokens suppressed"
+OF_SERVED = "as served: "  # in front of a prompt's name, and of the settings in `Generation.way`
 
 
 def _no_numbers() -> Floats:
@@ -26,8 +28,8 @@ class Generation:
         margin: new tokens wanted after the edge.
         tokens: generated ids, shape (generated,).
         reference: the reference route's top token at the same positions (teacher-forced), shape (generated,).
-        clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,); nowhere if `way`
-            is another than greedy, since what was drawn or penalised need not be the likeliest.
+        clear: where the reference's gap between the two tokens exceeds 2 floors, shape (generated,); nowhere if tokens
+            were drawn. A subject's own settings may choose another token than the likeliest.
         crash: exception, if one ended it.
         pass_name: its pass in `Trace`.
         not_finite: first step whose logits held NaN or infinity, None if none did.
@@ -35,6 +37,7 @@ class Generation:
             are not finite.
         no_reference: why the reference route could not be run, "" if it was.
         way: how it was asked for, in words: "greedy, end tokens suppressed", or what the subject's own settings say.
+        settings: of the subject's own those that choose other tokens than the likeliest, by name; none if greedy.
         entropy: of the next-token distribution at each step, in nats, shape (generated,); empty where not known.
         reference_entropy: of the reference route's at the same positions; empty where not known.
         ended_by: the end token that ended it, None if none did.
@@ -52,9 +55,15 @@ class Generation:
     bad_weight: str = ""
     no_reference: str = ""
     way: str = GREEDY
+    settings: Mapping[str, object] = field(default_factory=dict)
     entropy: Floats = field(default_factory=_no_numbers)
     reference_entropy: Floats = field(default_factory=_no_numbers)
     ended_by: int | None = None
+
+    @property
+    def drawn(self) -> bool:
+        """Tokens were drawn at random."""
+        return bool(self.settings.get("do_sample"))
 
 
 @dataclass(frozen=True)

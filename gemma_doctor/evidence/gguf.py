@@ -11,10 +11,10 @@ class GgufKey:
     """One key of the file.
 
     Attributes:
-        key: as in the file, e.g. "gemma3.context_length".
+        key: as in the file, e.g. "gemma3.block_count".
         written: its value; numbers are float32 there.
         loaded: what the library made of it, None if nothing.
-        place: where that stands, e.g. "max_position_embeddings", "tokenizer.bos_token_id".
+        place: where that stands, e.g. "num_hidden_layers", "tokenizer.bos_token_id".
     """
 
     key: str

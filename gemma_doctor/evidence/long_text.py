@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from gemma_doctor.evidence.arrays import Floats
 from gemma_doctor.evidence.running import Crash
 
+LONG_TEXT = "long text"  # name of its pass
+
 
 @dataclass(frozen=True)
 class Region:
@@ -65,6 +67,10 @@ class StepByStep:
     reference: float
     plain: float
 
+    def is_off(self, most: float) -> bool:
+        """Plain generation as well differs from the reference route by more than `most` nats, or is no number."""
+        return not abs(self.plain - self.reference) <= most
+
 
 @dataclass(frozen=True)
 class LongText:
@@ -75,8 +81,9 @@ class LongText:
         source: of the text, in words.
         length: tokens, the questions at its end included.
         window: W in force, None if the model has none.
-        edge: length that the regions lie around: W, or a smaller window that the preset of the subject's shape has, or
-            of a window that no text here fills, a usual one; None without a window.
+        edge: length that the regions lie around: W, or a smaller window that the preset has which the weights come
+            from (its own where the model has none), or of a window that no text here fills, a usual one; None where
+            neither has a window.
         chunk: tokens per forward of the cached run.
         regions: in order; empty if the text has no room for them.
         facts: in order of distance; empty if they cannot be written with this tokenizer.

@@ -85,6 +85,10 @@ class ModelFacts:
         """Some layers reuse another's keys and values."""
         return any(layer.shares_kv_with is not None for layer in self.layers)
 
+    def head_dim_of(self, kind: str) -> int:
+        """Size of one head of the first layer of a kind ("": of any); 0 if there is none."""
+        return next((layer.head_dim for layer in self.layers if kind in ("", layer.kind)), 0)
+
 
 @dataclass(frozen=True)
 class DeviceMemory:

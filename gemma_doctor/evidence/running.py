@@ -10,6 +10,8 @@ import numpy as np
 from gemma_doctor.evidence.arrays import EMPTY_SLOT, SLIDING, Bools, Floats, Ints
 from gemma_doctor.evidence.calls import KernelCall
 
+LONG_GENERATE = "long generate"  # name of the pass that generates across the edge
+
 
 @dataclass(frozen=True)
 class CacheLayer:

@@ -31,7 +31,6 @@ class TokenizerFacts:
         longest: model_max_length, None where it stands for no limit.
     """
 
-    class_name: str
     padding_side: str
     pad_token_id: int | None
     bos_token_id: int | None
@@ -127,7 +126,6 @@ class Truncation:
         window: W, None without one.
         prompts: how many prompts the user gave; `longest` is that of the longest, in tokens (0 without any).
         cut: those that are longer than `limit`.
-        filler: tokens of the longest text that fills prompts.
     """
 
     limit: int | None
@@ -138,7 +136,6 @@ class Truncation:
     prompts: int
     longest: int
     cut: tuple[CutText, ...]
-    filler: int
 
 
 @dataclass(frozen=True)
@@ -245,6 +242,7 @@ class StopTokens:
         no_turn_end: why there is none.
         family: model_type of the text decoder.
         stop_strings: texts that end a generation as well.
+        rows: of the real embedding, None where nothing says how many.
     """
 
     stops: tuple[Token, ...]
@@ -254,3 +252,4 @@ class StopTokens:
     no_turn_end: str
     family: str
     stop_strings: tuple[str, ...] = ()
+    rows: int | None = None

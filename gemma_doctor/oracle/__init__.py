@@ -23,12 +23,14 @@ from gemma_doctor.oracle.numbers import (
     FLIP_FLOORS,
     LARGEST_FLOAT32,
     LARGEST_THETA,
+    WHOLE_WORDS,
     agree,
     contradict,
     same,
     usable_epsilon,
     usable_theta,
 )
+from gemma_doctor.oracle.repetition import LAST, SHARE, repeated_tail, repetition, turns_certain
 from gemma_doctor.oracle.rotation import inverse_frequencies
 from gemma_doctor.oracle.spelling import misspelt
 
@@ -40,7 +42,10 @@ __all__ = [
     "ITEM_BYTES",
     "LARGEST_FLOAT32",
     "LARGEST_THETA",
+    "LAST",
+    "SHARE",
     "UNITS",
+    "WHOLE_WORDS",
     "KvLayer",
     "Rule",
     "Trained",
@@ -60,11 +65,14 @@ __all__ = [
     "positions",
     "reach",
     "real_keys",
+    "repeated_tail",
+    "repetition",
     "same",
     "size_in_words",
     "sliding",
     "stretch",
     "trained",
+    "turns_certain",
     "usable_epsilon",
     "usable_theta",
     "visible",

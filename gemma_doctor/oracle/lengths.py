@@ -42,10 +42,10 @@ def live_frequencies(facts: ModelFacts, kind: str, length: int) -> Floats | None
     They are the model's own, right or wrong, so that only the position is judged. Those that follow the length are
     computed from the loaded configuration.
     """
-    claim = facts.loaded.rope.get(kind) or facts.loaded.rope.get("")
+    claim = facts.loaded.rope_of(kind)
     if claim is None or claim.rope_type not in FOLLOW_THE_LENGTH:
         return next((buffer.values for buffer in facts.rotary if buffer.kind in (kind, "")), None)
-    head_dim = next((layer.head_dim for layer in facts.layers if kind in (layer.kind, "")), 0)
+    head_dim = facts.head_dim_of(kind)
     try:
         return inverse_frequencies(claim, head_dim, facts.loaded.max_positions, length)[0]
     except ValueError:
@@ -97,7 +97,7 @@ def far_claim(facts: ConfigFacts) -> RopeClaim | None:
     """
     if facts.family in TURN_SLIDING_ONLY or (facts.layer_kinds is not None and FULL not in facts.layer_kinds):
         return None
-    return facts.rope.get(FULL) or facts.rope.get("")
+    return facts.rope_of(FULL)
 
 
 def stretch(facts: ConfigFacts, base: ConfigFacts | None) -> float:

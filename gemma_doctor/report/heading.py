@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from gemma_doctor.drilled import DrillReport
+from gemma_doctor.evidence import OF_SERVED
 from gemma_doctor.finding import Report
 from gemma_doctor.report.lines import Line
 from gemma_doctor.report.where import kinds_of
@@ -63,11 +64,11 @@ def _further_prompts(report: Report | DrillReport) -> Iterator[Line]:
                 ("ended_by", "ended by token {}"),
             ),
         )
-        of_it = f"the {str(one['name']).removeprefix('as served: ')}"
+        of_it = f"the {str(one['name']).removeprefix(OF_SERVED)}"
         source = str(one["from"]).replace(f" of {of_it}", "")
         if source != of_it:
             said[0] += f" from {source}"
-        way = f"; {str(one['way']).removeprefix('as served: ')}" if one.get("way") else ""
+        way = f"; {str(one['way']).removeprefix(OF_SERVED)}" if one.get("way") else ""
         yield Line(body=f"{one['name']}: {', '.join(said)}{way}", body_style="dim", indent=2)
 
 
