@@ -23,8 +23,8 @@ def triage(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[Che
     What routes measure are logits: they stand behind all that decides them. Plain generation and plain forwards stand
     before the routes that are built on them, and whatever is wrong in any pass may be wrong on those.
 
-    Warnings of other checks follow from nothing: they are of memory and time, which no wrong position costs. Those of an
-    unwatched pass may follow from a warning of a route as well: both feed tokens in a way that may not be in use.
+    Warnings of other checks follow from nothing: they are of memory and time, which no wrong position costs. Those of
+    an unwatched pass may follow from a warning of a route as well: both feed tokens in a way that may not be in use.
     """
     gates = {one.id: one.gate for one in checks}
 

@@ -303,6 +303,7 @@ def batch(**changes: Any) -> PaddedBatch:
         "flips": frozen(np.zeros(2, dtype=bool)),
         "floor": 1e-4,
         "positions": frozen(np.array([[0, 1, 2], [0, 0, 1]])),
+        "positions_of": padded().mask,
         "side_before": "left",
         "side_after": "left",
     }

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemma_doctor.check import check
-from gemma_doctor.evidence import Ints, PaddedBatch, PaddedTexts
+from gemma_doctor.evidence import Bools, Ints, PaddedBatch, PaddedTexts
 from gemma_doctor.finding import Examined, Finding, Location, Severity
 
 DO = "pass the attention mask: model.generate(**tokenizer(texts, padding=True, return_tensors='pt'))"
@@ -53,8 +53,8 @@ def padding_mask(batch: PaddedTexts, ran: PaddedBatch | None) -> Iterator[Findin
             if finding is not None:
                 yield finding
                 break
-    if ran is not None and ran.positions is not None:
-        yield from _positions(ran, ran.positions)
+    if ran is not None and ran.positions is not None and ran.positions_of is not None:
+        yield from _positions(ran.pass_name, ran.positions, ran.positions_of)
     yield Examined(len(batch.ids), _sentence(batch, ran))
 
 
@@ -84,18 +84,18 @@ def _row(batch: PaddedTexts, row: int) -> Finding | None:
     )
 
 
-def _positions(ran: PaddedBatch, positions: Ints) -> Iterator[Finding]:
+def _positions(pass_name: str, positions: Ints, real: Bools) -> Iterator[Finding]:
     """First and last position of each row of the batch that ran, against the number of its real tokens."""
-    last = np.where(ran.real, positions, -1).max(axis=1)
-    first = np.where(ran.real, positions, np.iinfo(np.int64).max).min(axis=1)
-    wrong = np.flatnonzero(last - first != ran.real.sum(axis=1) - 1)
+    last = np.where(real, positions, -1).max(axis=1)
+    first = np.where(real, positions, np.iinfo(np.int64).max).min(axis=1)
+    wrong = np.flatnonzero(last - first != real.sum(axis=1) - 1)
     if len(wrong):
         row = int(wrong[0])
         yield Finding(
             title="the positions of a padded batch do not count its mask",
             severity=Severity.ERROR,
-            where=Location(passes=(ran.pass_name,), boundary=f"row {row}"),
-            observed=f"positions {first[row]} to {last[row]} for {int(ran.real[row].sum())} real tokens",
+            where=Location(passes=(pass_name,), boundary=f"row {row}"),
+            observed=f"positions {first[row]} to {last[row]} for {int(real[row].sum())} real tokens",
             expected="one position per one in the attention mask",
             do="let generate() count positions from the attention mask",
             gate="positions",

@@ -238,7 +238,10 @@ class Collector:
         batch = self.passes.batch
         if batch.run.crash:
             raise CouldNotLook(f"the padded batch crashed: {batch.run.crash.kind}: {batch.run.crash.message}")
-        together = batch.run.logits[0].float()
+        real, logits = batch.real, batch.run.logits
+        if self.patient.padding_side == "right":
+            real, logits = self.passes.right_padded()
+        together = logits[0].float()
         alone = [self.passes.references.over(row[None], STEPS + 1) for row in batch.written]
         floor = max(one.floor for one in alone)
         if self.patient.dtype != "float32" and compat.has_experts(self.patient.model):
@@ -248,8 +251,9 @@ class Collector:
             pass_name=batch.recorded.name,
             side=self.patient.padding_side,
             side_from="this tool (no tokenizer)" if self.patient.tokenizer is None else "tokenizer",
-            real=frozen(batch.real),
+            real=frozen(real),
             positions=_positions(batch.recorded, batch.real.shape),
+            positions_of=frozen(batch.real),
             side_before=self._side_before,
             side_after=None if self.patient.tokenizer is None else str(self.patient.tokenizer.padding_side),
             deviation=frozen(np.array([float((row - one).abs().max()) for row, one in pairs])),

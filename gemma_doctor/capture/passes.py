@@ -127,13 +127,13 @@ class Passes:
 
     @cached_property
     def batch(self) -> Batch:
-        """Rows of unequal length in one batch, padded as the subject would pad them."""
+        """Rows of unequal length in one batch, padded on the left, as generate() wants them."""
         wanted = (self.edge + STEPS, self.edge - 3, self.edge // 2 + 1)
         longest = max(wanted) if self._positions is None else max(self._positions - STEPS, 1)
         lengths = [min(length, longest) for length in wanted if length > 0]
         rows = tuple(self._prompt(length, offset=17 * index)[0] for index, length in enumerate(lengths))
         columns = max(lengths)
-        ids, mask = padded(rows, self.patient.padding_side, self.patient.pad_token_id)
+        ids, mask = padded(rows, "left", self.patient.pad_token_id)
         real: Bools = mask.bool().cpu().numpy()
         self.progress("padded batch")
 
@@ -144,6 +144,20 @@ class Passes:
             run = again(Recorder(real, some_rows(self.edge, STEPS)))
         self.taken["padded batch"] = Taken(run, columns, mask, again)
         return Batch(self.finished("padded batch", run, columns, padded=True), run, rows, real)
+
+    def right_padded(self) -> tuple[Bools, tuple[torch.Tensor, ...]]:
+        """The rows of the batch, padded on the right: which columns are real, and what generate() goes on from.
+
+        Raises:
+            CouldNotLook: it crashed.
+        """
+        ids, mask = padded(self.batch.rows, "right", self.patient.pad_token_id)
+        real: Bools = mask.bool().cpu().numpy()
+        with ledger.entry("padded batch, on the right"):
+            run = self._run(self.patient.reduced, ids, 1, Recorder(real, masks=False), mask)
+        if run.crash:
+            raise CouldNotLook(f"the batch padded on the right crashed: {run.crash.kind}: {run.crash.message}")
+        return real, run.logits
 
     def _simple(self, name: str, length: int, steps: int = STEPS, true_window: bool = False) -> None:
         """A prompt of exactly `length` tokens, alone, and a few decode steps. Lengths the model lacks are left out."""

@@ -283,14 +283,15 @@ class PaddedBatch:
     """Rows of unequal length run together, against each row run alone.
 
     Attributes:
-        pass_name: the pass of `Trace` in which they ran.
-        side: "left" or "right", as the batch was really padded.
+        pass_name: the pass of `Trace` in which they ran, padded on the left.
+        side: "left" or "right", as the subject pads; on the right the rows ran once more, so padded.
         side_from: who decided: "tokenizer" or "this tool (no tokenizer)".
         real: attention mask of the prompt, shape (rows, columns).
         deviation: largest difference of the next-token logits, row in batch against row alone, shape (rows,).
         flips: the top token differs and the gap of the two tokens exceeds 2 floors, shape (rows,).
         floor: noise floor, in logits.
-        positions: of the prompt's columns, shape (rows, columns); None if no rotary module received any.
+        positions: of the recorded prompt's columns, shape (rows, columns); None if no rotary module received any.
+        positions_of: which of those columns are real, shape (rows, columns).
         side_before, side_after: the tokenizer's setting before anything ran, and after generate(); None without one.
     """
 
@@ -302,5 +303,6 @@ class PaddedBatch:
     flips: Bools
     floor: float
     positions: Ints | None = None
+    positions_of: Bools | None = None
     side_before: str | None = None
     side_after: str | None = None

@@ -12,13 +12,7 @@ from gemma_doctor.faults._positions import no_decode_step, positions_edited
 from gemma_doctor.loading import Patient
 
 
-def _why_not(patient: Patient) -> str:
-    if patient.padding_side != "left":
-        return "batches are padded on the right, where a new token's column is not asked for"
-    return no_decode_step(patient)
-
-
-@fault("position-ids", why_not=_why_not)
+@fault("position-ids", why_not=no_decode_step)
 def positions_count_pads_at_decode(patient: Patient) -> Iterator[None]:
     """Number every decode step by the length of the cache, whatever pads it holds."""
 

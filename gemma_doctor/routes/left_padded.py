@@ -13,8 +13,5 @@ if TYPE_CHECKING:
 @route("if you run left-padded batches", depth="quick")
 def left_padded(lab: Lab) -> Iterator[Attempt]:
     """Rows of a left-padded batch."""
-    if lab.patient.padding_side == "left":
-        yield from lab.recorded(lab.passes.batch.recorded.name)
-    else:
-        yield from lab.generate_batch("batch", lab.rows)
+    yield from lab.recorded(lab.passes.batch.recorded.name)
     yield from lab.forward_batch("forward with position_ids", lab.written_rows, "left", positions=True)
