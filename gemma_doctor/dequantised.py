@@ -9,13 +9,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from gemma_doctor.disk import in_words, require_space
 from gemma_doctor.errors import DoctorError, one_line
-from gemma_doctor.gguf_file import GgufFile
+from gemma_doctor.gguf_file import GgufFile, Tensor
 from gemma_doctor.settings import Progress
 
 MODULES = ("gguf", "accelerate")
@@ -25,6 +25,8 @@ KEPT = ("padding_side", "truncation_side", "clean_up_tokenization_spaces")
 PROBE = "The capital of France is Paris."
 STALE_SECONDS = 3600.0
 BYTES = 4  # of a float32
+GET_AGAIN = "a damaged file, or one that was converted wrongly: get it again"
+ROTARY = ("rope_", "rot_embd")  # tensors that the library computes itself (rope_freqs, rope_factors_long)
 LARGE_FILE = 2 * 10**9  # bytes; hashing it takes seconds
 VARIABLE = "GEMMA_DOCTOR_CACHE"
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
@@ -76,12 +78,27 @@ def folder(file: GgufFile, progress: Progress) -> Path:
     known = next((one for one in cache_root().glob(place.name.replace("gguf", "*", 1)) if one.is_dir()), None)
     if known is not None:  # under whatever name, so the packaged demo is not made twice
         return known
+    _require_whole(file)
     size = BYTES * file.parameters
     require_space(place.parent, size, f"the float32 weights of {file.path}", VARIABLE)
     seconds = SECONDS_A_TOKEN * (file.vocabulary or 0) + SECONDS_A_PARAMETER * file.parameters
     progress(f"dequantising {file.path} into {place} (once, {in_words(size)}, about {max(seconds, 1):.0f} s)")
     refused = f"{file.path}: transformers {compat.release()} cannot load it"
-    return made(place, lambda scratch: _alone(file.path, scratch), refused)
+    return made(place, lambda scratch: _alone(file.path, scratch), refused, file.tensors)
+
+
+def _require_whole(file: GgufFile) -> None:
+    """Every tensor ends within the file: the library's own words for one that does not are of arrays and shapes."""
+    if lacking():
+        return
+    from gguf import GGML_QUANT_SIZES  # not written here once more: types are added from time to time
+
+    sizes = {int(kind): size for kind, size in GGML_QUANT_SIZES.items()}
+    end = file.path.stat().st_size
+    for one in file.tensors:
+        block, taken = sizes.get(one.kind, (1, 0))  # the library refuses types that it does not know
+        if one.begin + one.numbers // block * taken > end:
+            raise DoctorError(f"{file.path}: the file is cut short, within {one.name[:60]!r}", GET_AGAIN)
 
 
 def _alone(path: Path, scratch: Path) -> Path:
@@ -96,16 +113,17 @@ def _alone(path: Path, scratch: Path) -> Path:
     return alone
 
 
-def made(place: Path, source: Callable[[Path], Path], refused: str) -> Path:
+def made(place: Path, source: Callable[[Path], Path], refused: str, listed: Collection[Tensor] = ()) -> Path:
     """Dequantise a file into `place`, which appears whole or not at all: it is made beside it, then renamed.
 
     Args:
         place: where it goes.
         source: gives the GGUF file, put alone into the folder that it is given.
         refused: what to say if the library cannot load it.
+        listed: its tensors, to be held against what the library took; none for a file that is known.
 
     Raises:
-        DoctorError: it cannot, or the cache cannot be written.
+        DoctorError: it cannot, the file lacks tensors of the model or holds others, or the cache cannot be written.
     """
     # safetensors reports a full disk with an exception of its own
     with one_line(f"{place}: cannot be written", f"set {VARIABLE} to a folder with more room"):
@@ -113,7 +131,7 @@ def made(place: Path, source: Callable[[Path], Path], refused: str) -> Path:
         _remove_stale(place.parent)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=PART, ignore_cleanup_errors=True) as scratch:
             new = Path(scratch) / "made"
-            _dequantise(source(Path(scratch)), new, refused)
+            _dequantise(source(Path(scratch)), new, refused, listed)
             _publish(new, place)
     return place
 
@@ -126,16 +144,37 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _dequantise(gguf: Path, new: Path, refused: str) -> None:
+def _dequantise(gguf: Path, new: Path, refused: str, listed: Collection[Tensor]) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from gemma_doctor import compat
 
     with one_line(refused, "pip install -U transformers gguf; a damaged file: get it again"):
-        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, **LOCAL, **compat.dequantising())
+        arguments = {**LOCAL, **compat.dequantising(), "output_loading_info": True}
+        model, info = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, **arguments)
+        missing = sorted(info["missing_keys"])
+        if missing:  # the library fills them with random numbers and goes on
+            said = f"the file lacks {len(missing)} tensors of the model, {missing[0]} among them"
+            raise DoctorError(f"{refused}: {said}", GET_AGAIN)
+        surplus = _left_unread(model, listed)
+        if surplus > 0:
+            said = f"{surplus:,} numbers of the file's tensors have no place in the model that its keys describe"
+            raise DoctorError(f"{refused}: {said}", GET_AGAIN)
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, **LOCAL)
     model.save_pretrained(new)
     _save_as_it_is(tokenizer, new)
+
+
+def _left_unread(model: Any, listed: Collection[Tensor]) -> int:
+    """How many numbers of a file the library dropped: it does so without a word (layers beyond block_count, norms of
+    another architecture). Converting splits, joins and transposes tensors, and keeps their numbers.
+    """
+    head = model.get_output_embeddings()
+    tied = head is not None and head.weight is model.get_input_embeddings().weight
+    skipped = {"output.weight"} if tied else set()
+    written = sum(one.numbers for one in listed if one.name not in skipped and not any(x in one.name for x in ROTARY))
+    taken: dict[int, int] = {one.data_ptr(): one.numel() for one in model.state_dict().values()}  # tied ones once
+    return written - sum(taken.values())
 
 
 def _save_as_it_is(tokenizer: Any, new: Path) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ STRING, ARRAY = 8, 9
 # Longer arrays (vocabularies) are counted, not kept; longer texts (chat templates) are kept, and others cut.
 LONGEST_ARRAY, LONGEST_TEXT = 10_000, 1_000_000
 MOST_SIZES = 8
+ALIGNMENT = 32  # bytes, where general.alignment names no other
 LONGEST_NAME = 64  # of an architecture; it goes into names of keys and lines of errors
 NOT_ONE = "name a GGUF file that is whole, or a model's folder"
 
@@ -38,18 +39,40 @@ class Long:
 
 
 @dataclass(frozen=True)
+class Tensor:
+    """One tensor as the file lists it.
+
+    Attributes:
+        name: of the file's own, "blk.0.attn_q.weight".
+        numbers: how many it holds.
+        kind: number of its type.
+        begin: where its data begin, in bytes from the start of the file.
+    """
+
+    name: str
+    numbers: int
+    kind: int
+    begin: int
+
+
+@dataclass(frozen=True)
 class GgufFile:
     """What is written in a GGUF file, but for the weights.
 
     Attributes:
         path: of the file.
         keys: key -> value; lists for arrays, `Long` for long ones.
-        parameters: how many numbers its tensors hold.
+        tensors: as they are listed.
     """
 
     path: Path
     keys: Mapping[str, Any]
-    parameters: int = 0
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers its tensors hold."""
+        return sum(one.numbers for one in self.tensors)
 
     @property
     def architecture(self) -> str:
@@ -82,7 +105,7 @@ def read(path: Path, whole: bool = True) -> GgufFile:
 
     Raises:
         DoctorError: it cannot be read, is no GGUF file, or is cut short before its last tensor begins (a cut within
-            that one is found when it is loaded).
+            that one is found when it is dequantised).
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -167,15 +190,24 @@ def _parsed(path: Path, reader: _Reader, whole: bool) -> GgufFile:
         raise _Damaged("it names no architecture (general.architecture)")
     if len(architecture) > LONGEST_NAME or not architecture.isprintable():
         raise _Damaged(f"its architecture is no name: {architecture[:LONGEST_NAME]!r}")
-    parameters, last = 0, 0
-    for _ in range(tensors):
-        reader.text()  # its name
-        dimensions = reader.number("I")
-        if dimensions > MOST_SIZES:
-            raise _Damaged(f"a tensor has {dimensions} dimensions")
-        parameters += prod(reader.number("Q") for _ in range(dimensions))
-        reader.number("I")
-        last = max(last, reader.number("Q"))
-    if whole and tensors and reader.at + last >= reader.end:
+    for name, value in keys.items():
+        numbers = value if isinstance(value, list) else [value]
+        if name.startswith(f"{architecture}.") and any(isinstance(x, float) and not isfinite(x) for x in numbers):
+            raise _Damaged(f"a key is no finite number: {name[:LONGEST_NAME]!r}")
+    listed = [_tensor(reader) for _ in range(tensors)]
+    alignment = keys.get("general.alignment")
+    alignment = alignment if type(alignment) is int and alignment > 0 else ALIGNMENT
+    start = -(-reader.at // alignment) * alignment  # the data of tensors begin at a multiple of it
+    found = tuple(replace(one, begin=start + one.begin) for one in listed)
+    if whole and any(one.begin >= reader.end for one in found):
         raise _Damaged("the file is cut short")
-    return GgufFile(path, keys, parameters)
+    return GgufFile(path, keys, found)
+
+
+def _tensor(reader: _Reader) -> Tensor:
+    """The next in the list; its data's place is counted from where the data of all begin."""
+    name, dimensions = reader.text(), reader.number("I")
+    if dimensions > MOST_SIZES:
+        raise _Damaged(f"a tensor has {dimensions} dimensions")
+    numbers = prod(reader.number("Q") for _ in range(dimensions))
+    return Tensor(name, numbers, reader.number("I"), reader.number("Q"))

@@ -8,7 +8,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from email.message import Message
@@ -21,6 +21,8 @@ from gemma_doctor.settings import Progress
 
 # All that a hub that cannot be reached may cost, name service included.
 PROBE_SECONDS = 2.5
+# All that a config.json may take, a few kilobytes: a hub that sends byte after byte never runs into a time-out.
+CONFIG_SECONDS = 30.0
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 # What a user means as an id, and what is one, as the hub's own client has it.
 LIKE_AN_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -100,9 +102,7 @@ def refusal(wanted: Repository) -> Refusal | None:
         said = "--offline" if wanted.offline else "HF_HUB_OFFLINE"
         return Refusal(f"the hub is switched off ({said})", f"leave {said} out, or run {wanted.command} before")
     answer: list[Refusal | None] = [Refusal(f"the hub did not answer within {PROBE_SECONDS:g} s", CHECK_NETWORK)]
-    asking = threading.Thread(target=lambda: answer.append(_asked(wanted)), daemon=True)
-    asking.start()
-    asking.join(PROBE_SECONDS)
+    _wait_for(lambda: answer.append(_asked(wanted)), PROBE_SECONDS)
     return answer[-1]
 
 
@@ -110,13 +110,30 @@ def fetch_config(wanted: Repository) -> Path:
     """Bring config.json into the local hub cache. Returns the snapshot folder.
 
     Raises:
-        DoctorError: the hub refuses, or the connection breaks.
+        DoctorError: the hub refuses, the connection breaks, or it takes too long.
     """
     from huggingface_hub import hf_hub_download
 
+    answer: list[str | Exception] = [TimeoutError(f"config.json did not arrive within {CONFIG_SECONDS:g} s")]
+
+    def get() -> None:
+        try:
+            answer.append(hf_hub_download(wanted.id, "config.json", revision=wanted.revision, endpoint=_endpoint()))
+        except Exception as error:  # raised again below: a thread has nobody to catch it
+            answer.append(error)
+
+    _wait_for(get, CONFIG_SECONDS)
     with _download(wanted):
-        file = hf_hub_download(wanted.id, "config.json", revision=wanted.revision, endpoint=_endpoint())
-        return Path(file).parent
+        if isinstance(answer[-1], Exception):
+            raise answer[-1]
+        return Path(answer[-1]).parent
+
+
+def _wait_for(work: Callable[[], None], seconds: float) -> None:
+    """Leave it behind when the time is over."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
 
 
 def fetch_weights(wanted: Repository, progress: Progress) -> Path:

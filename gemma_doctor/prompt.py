@@ -16,6 +16,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 # What roles are called elsewhere: Gemma's own templates write "model" where messages say "assistant".
 OTHER_NAMES = {"model": "assistant", "bot": "assistant", "ai": "assistant", "gpt": "assistant", "human": "user"}
 MESSAGE_KEYS = ("role", "content")
+# Characters. The longest context of a model has some millions; YAML takes a minute for ten.
+LONGEST, LONGEST_YAML = 16_000_000, 1_000_000
 MESSAGE = "a message is {role: user, content: TEXT}"
 
 
@@ -90,12 +92,20 @@ def _named(path: str) -> str:
 
 
 def _read(path: str, what: str) -> str:
+    """No more than is allowed: devices have no end. Pipes (`<(command)`) are files like others."""
     try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        if path == "-":
+            text = sys.stdin.read(LONGEST + 1).removeprefix("\ufeff")
+        else:
+            with Path(path).open(encoding="utf-8-sig") as file:  # some editors write a mark of byte order
+                text = file.read(LONGEST + 1)
     except UnicodeDecodeError:
         raise DoctorError(f"{what} {path}: not a UTF-8 text", "save it as UTF-8") from None
     except OSError as error:
         raise DoctorError(f"{what} {path}: cannot be read ({error.strerror})", "name an existing file") from None
+    if len(text) > LONGEST:
+        raise DoctorError(f"{what} {_named(path)}: longer than {LONGEST:,} characters", "give a shorter one")
+    return text
 
 
 # --- conversations ---------------------------------------------------------------------------------------------------
@@ -127,6 +137,8 @@ def _parsed(text: str, where: str) -> Any:
     except (ValueError, RecursionError) as error:
         if where.endswith(".json"):
             raise DoctorError(f"{where}: not valid JSON ({error})", "correct the messages") from None
+        if len(text) > LONGEST_YAML:
+            raise DoctorError(f"{where}: no JSON, and over {LONGEST_YAML:,} characters", "write it as JSON") from None
         return run_file.parse_yaml(text, where, "correct the messages: JSON or YAML")
 
 

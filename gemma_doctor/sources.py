@@ -120,7 +120,11 @@ def _from_hub(repository: hub.Repository) -> Source:
         folder = hub.fetch_config(repository)
     if folder is not None:
         remarks = () if repository.revision == "main" else (f"{repository}: commit {folder.name}",)
-        mapping = read_config(folder / "config.json")
+        try:
+            mapping = read_config(folder / "config.json")
+        except DoctorError as error:  # deleting the snapshot alone would bring the same blob back
+            again = f"{repository.command} config.json --force-download"
+            raise DoctorError(error.message, f"{again}; or delete {folder.parent.parent}, its cache") from None
         return Source(repository.id, "hub id", mapping, folder, preset, remarks, repository, repository.revision)
     assert refused is not None
     missing = f"{repository}: not in the local hub cache, and {refused.why}"

@@ -259,6 +259,13 @@ def test_a_bidirectional_model_keeps_half_of_the_published_width_each_way() -> N
     assert "5 everywhere" in only(run_check(sliding_window, config=config(written), facts=wrong)).expected
 
 
+def test_a_bidirectional_gemma_2_keeps_the_published_window() -> None:
+    """As in PaliGemma 2: its configuration class halves nothing."""
+    written = config_facts(causal=False, family="gemma2")
+    loaded = model_facts(config_facts(origin="loaded config", causal=False, family="gemma2"))
+    assert run_check(sliding_window, config=config(written), facts=loaded).outcome is Outcome.PASS
+
+
 def test_a_bidirectional_model_in_causal_modules() -> None:
     finding = only(run_check(sliding_window, config=config(config_facts(causal=False)), facts=model_facts()))
     assert "looks back only" in finding.title

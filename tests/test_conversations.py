@@ -15,9 +15,11 @@ from tiny_model import END_OF_TURN, EOS, START_OF_TURN, tiny_folder
 from gemma_doctor import compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.tokens import Tokens
-from gemma_doctor.diagnose import diagnose
+from gemma_doctor.diagnose import chosen_checks, diagnose
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import GREEDY, Generations
+from gemma_doctor.examine import examine
+from gemma_doctor.finding import Severity
 from gemma_doctor.loading import Patient, admit
 from gemma_doctor.prompt import Message, Prompt
 from gemma_doctor.report import json as as_json
@@ -247,3 +249,18 @@ def test_the_report_names_every_prompt_and_is_the_same_twice(tmp_path: Path) -> 
     verbose = as_text.render(report, verbosity=1)
     assert "passes that ran" in verbose
     assert all(f"\n  {name} " in verbose for name in ran)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"do_sample": True, "temperature": 0.0}, {"do_sample": True, "top_k": -5}, {"repetition_penalty": 0.0}]
+)
+def test_settings_that_generate_refuses_are_an_error_that_names_them(
+    patient: Patient, settings: dict[str, object]
+) -> None:
+    serve(patient, **settings)
+    collector = Collector(patient, Settings(weights="real"), lambda line: None, brief=True)
+    results, _ = examine(chosen_checks(Settings(select=("long-generate",))), collector)
+    (finding,) = results[0].findings
+    name, value = list(settings.items())[-1]
+    assert (finding.severity, finding.standing) == (Severity.ERROR, True)
+    assert finding.title == f"generate() refuses the subject's own settings: {name}={value}"

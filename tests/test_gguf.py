@@ -264,8 +264,36 @@ def test_a_file_cut_within_its_last_tensor_is_one_line(tmp_path: Path, tiny: Pat
     damaged = tmp_path / "cut.gguf"
     damaged.write_bytes(tiny.read_bytes()[:-64])  # within the last tensor
     settings = Settings(subject=str(damaged), weights="real")
-    with pytest.raises(DoctorError, match="cannot load it"):
+    with pytest.raises(DoctorError, match=r"cut short, within 'blk\.5"):
         admit(resolve(settings), settings, lambda _: None)
+
+
+@needs_gguf
+@reads_gemma3
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"block_count": 7}, "the file lacks 13 tensors of the model, model.layers.6"),
+        ({"block_count": 5}, "9,376 numbers of the file's tensors have no place"),  # one layer
+        ({"architecture": "gemma2"}, "192 numbers of the file's tensors have no place"),  # norms of queries and keys
+    ],
+)
+def test_tensors_that_are_lacking_or_left_unread(
+    tmp_path: Path, own_cache: Path, changes: dict[str, Any], says: str
+) -> None:
+    """The library fills in random numbers, or drops what it does not know, and goes on."""
+    settings = Settings(subject=str(tiny_gguf.write(tmp_path / "a.gguf", **changes)), weights="real")
+    with pytest.raises(DoctorError, match=says):
+        admit(resolve(settings), settings, lambda _: None)
+    assert list(own_cache.iterdir()) == []
+
+
+def test_a_number_that_is_none_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    for value in (float("nan"), float("inf")):
+        path = tiny_gguf.write(tmp_path / "nan.gguf", attention__layer_norm_rms_epsilon=value)
+        with pytest.raises(DoctorError, match=r"no finite number: 'gemma3\.attention\.layer_norm_rms"):
+            gguf_file.read(path)
 
 
 def test_without_the_packages_it_is_a_skeleton(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,6 +356,26 @@ def test_whatever_goes_wrong_on_the_way_is_one_line(
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_a_configuration_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = threading.Event()
+    monkeypatch.setattr(hub, "CONFIG_SECONDS", 0.2)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: hold.wait(20))
+    started = time.monotonic()
+    with pytest.raises(DoctorError, match=r"download failed: config.json did not arrive within 0.2 s"):
+        hub.fetch_config(hub.Repository("some/model"))
+    assert time.monotonic() - started < 2
+    hold.set()
+
+
+def test_a_damaged_configuration_in_the_cache_can_be_got_anew(local_hub: type[Hub]) -> None:
+    (local_hub.folder / "config.json").write_text("{", encoding="utf-8")
+    refused(subject="known/model")
+    error = refused(subject="known/model", offline=True)  # from the cache
+    assert "not JSON" in error.message
+    assert "hf download known/model config.json --force-download; or delete" in error.hint
+    assert "models--known--model," in error.hint
+
+
 def answer_once(listening: socket.socket, content: bytes) -> None:
     connection, _ = listening.accept()
     with connection:

@@ -15,6 +15,7 @@ import torch
 from transformers import GenerationConfig
 
 from gemma_doctor import compat, prompts
+from gemma_doctor.capture import losses
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.course import chosen_edge, chosen_length, laid_out
 from gemma_doctor.capture.planted import FIRST, distances, planted
@@ -187,10 +188,18 @@ def test_a_cache_that_differs_is_an_error_where_plain_generation_differs_too() -
     assert "in chunks" in finding.title
 
 
-def test_losses_that_are_no_numbers_differ() -> None:
+def test_losses_that_are_no_numbers_are_no_matter_of_the_cache() -> None:
     nothing = frozen(np.full(64, np.nan))
-    (finding,) = run_check(window_crossing, text=with_region(0, cached=nothing)).findings
-    assert "with the cache" in finding.title
+    for sick in ({"cached": nothing}, {"cached": nothing, "reference": nothing}, {"reference": nothing}):
+        result = run_check(window_crossing, text=with_region(0, **sick))
+        assert (result.outcome, result.findings) == (Outcome.SKIPPED, ())
+        assert "long-generate" in result.reason
+    again = StepByStep(450, 16, np.nan, 3.0, 3.0)  # plain generation is right: chunks alone
+    text = replace(with_region(0, cached=nothing), text_again=again)
+    assert [one.severity for one in run_check(window_crossing, text=text).findings] == [Severity.WARNING]
+    facts = (Fact(128, np.nan, -0.1), *long_text().facts[1:])
+    result = run_check(recall, text=long_text(facts=facts))
+    assert (result.outcome, result.findings) == (Outcome.SKIPPED, ())
 
 
 def test_what_proves_nothing() -> None:
@@ -311,6 +320,32 @@ def test_the_three_runs_agree_on_a_healthy_model(tiny: Patient) -> None:
     assert (text.text_again, text.facts_again) == (None, None)
     assert "single tokens" in text.no_facts
     assert run_check(window_crossing, text=text).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 12])
+def test_a_text_in_which_nothing_is_scored_is_not_run(
+    tiny: Patient, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "hidden_states", None)
+    with pytest.raises(CouldNotLook, match=f"a text of {length} tokens shows nothing around the edge of 16"):
+        Collector(tiny, Settings(length=length), lambda line: None).get(LongText)
+
+
+@pytest.mark.parametrize(
+    ("window", "why", "reason"),
+    [
+        (None, NotApplicable, "no window to cross, and no facts"),
+        (1, CouldNotLook, "a text of 3 tokens shows nothing around the edge of 1"),
+        (0, NotApplicable, "no text crosses a window of 0"),
+        (-1, NotApplicable, "no text crosses a window of -1"),
+    ],
+)
+def test_a_window_that_no_text_crosses(
+    tiny: Patient, window: int | None, why: type[Exception], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "hidden_states", None)
+    with pytest.raises(why, match=reason):
+        Collector(replace(tiny, window=window), Settings(), lambda line: None).get(LongText)
 
 
 def test_evidence_is_made_once_and_says_where_its_text_comes_from(

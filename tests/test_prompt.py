@@ -102,6 +102,24 @@ def test_yaml_and_parts_stay_parts(tmp_path: Path) -> None:
     assert user.served() == {"role": "user", "content": [{"type": "text", "text": "Why"}]}
 
 
+def test_a_file_without_end_is_read_no_further_than_a_prompt_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gemma_doctor.prompt.LONGEST", 1000)
+    for files, talks in (([written(tmp_path, "a" * 1001, "a.txt")], []), ([], ["/dev/zero"])):
+        with pytest.raises(DoctorError, match="longer than 1,000 characters"):
+            given([], files, talks)
+    monkeypatch.setattr("gemma_doctor.prompt.LONGEST_YAML", 10)
+    with pytest.raises(DoctorError, match="no JSON, and over 10"):
+        conversation(written(tmp_path, "- {role: user, content: Why}", "talk.yaml"))
+
+
+def test_a_mark_of_byte_order_is_no_part_of_a_text(tmp_path: Path) -> None:
+    talk, file = written(tmp_path, "\ufeff" + json.dumps(SAID)), written(tmp_path, "\ufeffa", "a.txt")
+    assert len(conversation(talk)) == 1
+    assert given([], [file], [])[0].text == "a"
+
+
 def test_a_conversation_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(SAID)))
     (prompt,) = given([], [], ["-"])

@@ -457,6 +457,7 @@ def stops(*tokens: Token, **changes: Any) -> StopTokens:
         stops(EOS, stop_strings=("<end_of_turn>",)),
         stops(TURN, own=TURN),
         stops(EOS, TURN, rows=200),
+        stops(EOS, TURN, suppressed=(EOS.id,), least=(8, "min_new_tokens=8"), most=(9, "")),
     ],
 )
 def test_healthy_end_tokens(seen: StopTokens) -> None:
@@ -472,6 +473,10 @@ def test_healthy_end_tokens(seen: StopTokens) -> None:
         (stops(NOWHERE, rows=200), Severity.ERROR, "no token ends a generation"),
         (stops(EOS, TURN, NOWHERE, rows=200), Severity.NOTE, "1 end token of the settings cannot come"),
         (stops(Token(-1, "", True), rows=200), Severity.ERROR, "no token ends a generation"),
+        (stops(no_ids="[None]"), Severity.ERROR, "the end tokens of the settings are no ids"),
+        (stops(EOS, TURN, behind=(EOS,)), Severity.WARNING, "the tokenizer ends every text with an end token"),
+        (stops(EOS, TURN, suppressed=(EOS.id, TURN.id, 7)), Severity.ERROR, "a generation can never stop"),
+        (stops(EOS, TURN, least=(9, "min_new_tokens=9"), most=(9, "")), Severity.ERROR, "a generation can never stop"),
         (stops(EOS, family="gemma2"), Severity.WARNING, "the end of a turn does not end a generation"),
         (stops(EOS, family="qwen2"), Severity.WARNING, "the end of a turn does not end a generation"),
         (stops(TURN), Severity.NOTE, "the tokenizer's end token ends no generation"),

@@ -158,15 +158,66 @@ def test_end_tokens_that_are_not_there(patient: Patient) -> None:
         assert collector.get(Generations).all[0].clear.size
 
 
+@pytest.mark.parametrize("written", [[-1], [2**70], [None], [[1, 5]], True, "5", [1.0, 5.0]])
+def test_end_tokens_that_are_none_are_one_error(patient: Patient, written: object) -> None:
+    with attributes_set([(patient.model.generation_config, "eos_token_id", written)]):
+        (finding,) = results_of(patient)["stop-tokens"].findings
+        collector = Collector(patient, Settings(weights="real"), lambda line: None, brief=True)
+        assert collector.get(Generations).all[0].crash is None
+    assert finding.severity is Severity.ERROR
+    assert str(written).strip("[]") in finding.observed
+
+
+@pytest.mark.parametrize("written", [999_999, -1, "0"])
+def test_what_generate_pads_with_has_no_row(patient: Patient, written: object) -> None:
+    with attributes_set([(patient.model.generation_config, "pad_token_id", written)]):
+        assert loud(results_of(patient)) == ["pad-token: generate() pads with an id that has no row in the embedding"]
+
+
+def put_around(patient: Patient, before: str, after: str = "") -> None:
+    own = patient.tokenizer
+    assert own is not None
+    ids = [[one] if one else [] for one in (before, after)]
+    compat.put_special_tokens_around(own, *([own.convert_tokens_to_ids(one) for one in names] for names in ids))
+
+
+def test_an_end_token_behind_every_text(patient: Patient) -> None:
+    put_around(patient, "<bos>", "<eos>")
+    assert loud(results_of(patient)) == ["stop-tokens: the tokenizer ends every text with an end token"]
+
+
+def test_special_tokens_without_a_row(patient: Patient) -> None:
+    """A spare one is nobody's error; BOS, or one that the template writes, is in every text."""
+    own = patient.tokenizer
+    assert own is not None
+    own.add_tokens(["<|image|>"], special_tokens=True)
+    assert loud(results_of(patient)) == []
+    own.chat_template = TEMPLATE.replace("<start_of_turn>", "<|image|>")
+    used = "tokenizer-integrity: special tokens that are in use have no row in the embedding"
+    assert loud(results_of(patient)) == [used]
+    own.chat_template = None
+    own.bos_token = "<|image|>"
+    put_around(patient, "<|image|>")
+    assert loud(results_of(patient)) == ["bos-token: BOS has no row in the embedding", used]
+
+
 @pytest.mark.parametrize(
-    "template", ["{{ raise_exception('no <b>talk</b>\x1b[31m') }}", "{{ 1 / 0 }}", "{{ messages.pop( }}", "{{ x.y.z }}"]
+    ("template", "broken"),
+    [
+        ("{{ raise_exception('no <b>talk</b>\x1b[31m') }}", False),
+        ("{{ 1 / 0 }}", True),
+        ("{{ messages.pop( }}", True),
+        ("{{ x.y.z }}", True),
+        ("{% for one in messages %}{{ one.content[0].text + '' }}{% endfor %}", False),
+    ],
 )
-def test_a_template_that_raises_stops_nothing(patient: Patient, template: str) -> None:
+def test_a_template_that_raises_stops_nothing(patient: Patient, template: str, broken: bool) -> None:
+    """One that says no on purpose, or wants content in parts, is not broken."""
     assert patient.tokenizer is not None
     patient.tokenizer.chat_template = template
     results = results_of(patient)
-    assert loud(results) == []
-    assert {one.outcome for one in results.values()} == {Outcome.PASS}
+    assert loud(results) == ["bos-token: the chat template raises on a plain turn of the user"] * broken
+    assert {one.outcome for one in results.values() if one.check != "bos-token"} == {Outcome.PASS}
     assert "the chat template raises" in (results["bos-token"].examined or pytest.fail("nothing")).sentence
 
 

@@ -42,6 +42,9 @@ from gemma_doctor.evidence import (
 )
 from gemma_doctor.finding import Examined, Finding, Severity, counted
 
+# First letters of the families whose configuration classes halve the window of a bidirectional model.
+HALVING = ("gemma3", "gemma4", "diffusion_gemma", "embedding_gemma")
+
 
 @check()
 def sliding_window(config: Config, facts: ModelFacts | None, trace: Trace | None) -> Iterator[Finding | Examined]:
@@ -77,11 +80,18 @@ def _refuse_if_none(config: Config, facts: ModelFacts | None) -> None:
 
 
 def _wanted(published: ConfigFacts, facts: ModelFacts | None) -> Any:
-    """What loaded value and modules should be. Bidirectional classes keep half of the published width, each way."""
+    """What loaded value and modules should be.
+
+    The bidirectional classes of HALVING keep half of the published width, each way; Gemma 2's (in PaliGemma 2) keeps
+    all of it. Of a family that is not known here, either is right.
+    """
     if published.window is None:
         return facts.loaded.window_in_force if facts else None
     window = published.window_in_force
-    return window // 2 + 1 if isinstance(window, int) and facts and not facts.causal else window
+    if not isinstance(window, int) or facts is None or facts.causal:
+        return window
+    half = window // 2 + 1
+    return half if published.family.startswith(HALVING) or facts.loaded.window_in_force == half else window
 
 
 def _links(published: ConfigFacts, facts: ModelFacts | None, wanted: Any, proven: int | None) -> list[str]:

@@ -2,7 +2,8 @@
 
 What it proves
     Generation from below the window edge to a margin beyond it, on the chosen device, with end tokens suppressed,
-    raises nothing, and all its logits are finite. Exceptions in any other pass are reported here too.
+    raises nothing, and all its logits are finite. Exceptions in any other pass are reported here too,
+    and settings of the subject's own that generate() refuses.
 
 Why it matters
     Cache and window faults begin at the edge: short prompts look fine, and the first long answer crashes or repeats.
@@ -21,17 +22,18 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from gemma_doctor.check import CouldNotLook, NotApplicable, check
-from gemma_doctor.evidence import Crash, Generation, Generations, Pass, Trace
+from gemma_doctor.evidence import GREEDY, Crash, Generation, Generations, Pass, Trace
 from gemma_doctor.finding import Examined, Finding, Location, Severity
 
 
 @check(decides_before="generation")
 def long_generate(trace: Trace, generations: Generations | None) -> Iterator[Finding | Examined]:
     """A long generation crosses the window without an exception, and its logits are finite."""
-    yield from _crashes(trace)
+    yield from _crashes(trace, _settings_of(generations))
     if not trace.causal:
         raise NotApplicable("bidirectional: it does not generate")
     if generations is None:
@@ -84,11 +86,36 @@ def _not_finite(generation: Generation, step: int) -> Finding:
     )
 
 
-def _crashes(trace: Trace) -> Iterator[Finding]:
+def _settings_of(generations: Generations | None) -> dict[str, Generation]:
+    """Generations as served that the library refuses, by pass, where it does not refuse the greedy one as well."""
+    if generations is None or generations.all[0].crash:
+        return {}
+    return {one.pass_name: one for one in generations.all if one.way != GREEDY and one.crash and one.crash.refused}
+
+
+def _unservable(one: Generation, crash: Crash) -> Finding:
+    named = re.findall(r"`(\w+)`", crash.message)  # of `penalty` the setting is repetition_penalty
+    guilty = [name for name in one.settings if any(name.endswith(word) for word in named)] or list(one.settings)
+    said = ", ".join(f"{name}={one.settings[name]!r}"[:60] for name in guilty)
+    return Finding(
+        title=f"generate() refuses the subject's own settings: {said}",
+        severity=Severity.ERROR,
+        where=Location(passes=(one.pass_name,)),
+        observed=f"{crash.kind}: {crash.message}",
+        expected="settings that generate() takes: as deployed every call raises",
+        do=f"correct {', '.join(guilty)} in generation_config.json",
+        standing=True,
+    )
+
+
+def _crashes(trace: Trace, refused: Mapping[str, Generation]) -> Iterator[Finding]:
     """One finding for each kind of exception, however many passes it ended."""
     crashed: dict[tuple[str, bool], list[tuple[Pass, Crash]]] = {}
+    first_refused = next(iter(refused.values()), None)  # the settings of the others are the same
+    if first_refused is not None and first_refused.crash is not None:
+        yield _unservable(first_refused, first_refused.crash)
     for one in trace.passes:
-        if one.crash:
+        if one.crash and one.name not in refused:
             crashed.setdefault((one.crash.kind, one.crash.refused), []).append((one, one.crash))
     for ended in crashed.values():
         first, crash = ended[0]

@@ -32,6 +32,7 @@ from gemma_doctor.evidence import Fact, LongText
 from gemma_doctor.finding import Curve, Examined, Finding, Location, Severity, counted
 from gemma_doctor.oracle import FINDING_FLOORS
 
+NO_NUMBERS = "the reference route gives no numbers"
 RECALLED = 0.5  # probability among all answers
 
 
@@ -42,11 +43,16 @@ def recall(text: LongText) -> Iterator[Finding | Examined]:
         raise CouldNotLook(f"the long text ended in {text.crash.kind}")
     if text.no_facts:
         raise NotApplicable(text.no_facts)
+    plain_is_right = text.facts_again is not None and not text.facts_again.is_off(FINDING_FLOORS * text.noise)
+    if any(math.isnan(fact.cached) for fact in text.facts) and not plain_is_right:
+        raise CouldNotLook("probabilities are no numbers: see long-generate")
     curve = _curve(text)
     yield Examined(len(text.facts), _sentence(text), curve=curve)
     exact = [fact for fact in text.facts if fact.reference is not None]
     if len(exact) < len(text.facts):
-        raise CouldNotLook(f"{text.no_reference}; with the cache {_in_words(text, curve.lines['with the cache'])}")
+        raise CouldNotLook(
+            f"{text.no_reference or NO_NUMBERS}; with the cache {_in_words(text, curve.lines['with the cache'])}"
+        )
     best = max(_probability(fact.reference) for fact in exact)
     if best <= RECALLED:
         raise NotApplicable(f"the reference route recalls none of {counted(len(exact), 'fact')} (at best {best:.2f})")

@@ -1,7 +1,8 @@
 """A generation ends where the model ends its text, and its turn.
 
 What it proves
-    The generation settings name end tokens that the embedding has rows for; none of them is a piece of ordinary text;
+    The generation settings name end tokens that the embedding has rows for, and let one come; none of them is a piece
+    of ordinary text; the tokenizer puts none behind every text;
     and with a chat template the special token that it writes after an assistant's message is among them (or among the
     stop strings).
 
@@ -37,13 +38,21 @@ OLD_GEMMA = ("gemma", "gemma2")  # published without the end of a turn among the
 @check()
 def stop_tokens(seen: StopTokens) -> Iterator[Finding | Examined]:
     """The end tokens are those of this model, and a turn ends a generation."""
+    if seen.behind:
+        yield _ends_every_text(seen)
+    if seen.no_ids:
+        yield _no_ids(seen)
+        yield Examined(1, f"eos_token_id {seen.no_ids}")
+        return
     there = [one for one in seen.stops if seen.rows is None or 0 <= one.id < seen.rows]
     stops, end = {one.id for one in there}, seen.turn_end
     if not stops:
         yield _never(seen)
-    elif len(there) < len(seen.stops):
-        yield _without_a_row(seen, [one for one in seen.stops if one.id not in stops])
+    elif held := _held_back(seen, stops):
+        yield _kept_from_ending(seen, held)
     ordinary = [one for one in there if not one.special]
+    if stops and len(there) < len(seen.stops):
+        yield _without_a_row(seen, [one for one in seen.stops if one.id not in stops])
     if ordinary:
         yield _ordinary(seen, ordinary)
     if stops and end is not None and end.id not in stops and end.text not in seen.stop_strings:
@@ -72,6 +81,45 @@ def _never(seen: StopTokens) -> Finding:
     )
 
 
+def _no_ids(seen: StopTokens) -> Finding:
+    return _fault(
+        "the end tokens of the settings are no ids",
+        Severity.ERROR,
+        f"generation_config.eos_token_id is {seen.no_ids}",
+        "a whole number or a list of them: on all else generate() raises, never ends, or warns that it may not",
+        f"generation_config.eos_token_id = {list(seen.config) or 'the ids published with these weights'}",
+    )
+
+
+def _ends_every_text(seen: StopTokens) -> Finding:
+    return _fault(
+        "the tokenizer ends every text with an end token",
+        Severity.WARNING,
+        f"tokenizer(text) puts {_listed(seen.behind)} behind the text",
+        "nothing: what is generated after a prompt that ends so is the start of another text",
+        "add_eos_token=False, or a post-processor without it; a chat template's prompts do not end so",
+    )
+
+
+def _held_back(seen: StopTokens, stops: set[int]) -> str:
+    """The setting that keeps every end token from ending anything, "" if none does."""
+    if seen.stop_strings:
+        return ""
+    if stops <= set(seen.suppressed):
+        return f"suppress_tokens={sorted(stops)}"
+    return f"{seen.least[1]} of {seen.most[1]}" if seen.most and seen.least[0] >= max(seen.most[0], 2) else ""
+
+
+def _kept_from_ending(seen: StopTokens, held: str) -> Finding:
+    return _fault(
+        "a generation can never stop",
+        Severity.ERROR,
+        f"{held} keeps every end token ({_listed(seen.stops)}) from coming",
+        "an end token that can come: without, every generation runs to its limit",
+        f"take {held.split('=')[0]} out of generation_config.json",
+    )
+
+
 def _without_a_row(seen: StopTokens, missing: list[Token]) -> Finding:
     return _fault(
         f"{counted(len(missing), 'end token')} of the settings cannot come",
@@ -95,13 +143,14 @@ def _ordinary(seen: StopTokens, ordinary: list[Token]) -> Finding:
 def _runs_on(seen: StopTokens, end: Token) -> Finding:
     """Some families were published so; a model whose own end token it is was not."""
     meant = seen.family.startswith("gemma") and seen.family not in OLD_GEMMA
+    kept = [one.id for one in seen.stops if one.special and 0 <= one.id < (seen.rows or one.id + 1)]
     meant = meant or (seen.own is not None and seen.own.id == end.id)
     return _fault(
         "the end of a turn does not end a generation",
         Severity.ERROR if meant else Severity.WARNING,
         f"the chat template ends an assistant's message with {_named(end)}; generation ends at {_listed(seen.stops)}",
         f"{end.id} among the end tokens: answers run on into a turn of the user that the model invents",
-        f"generation_config.eos_token_id = {[*(one.id for one in seen.stops if one.special), end.id]}",
+        f"generation_config.eos_token_id = {[*kept, end.id]}",
     )
 
 

@@ -54,6 +54,8 @@ def window_crossing(text: LongText) -> Iterator[Finding | Examined]:
     if text.crash:
         yield _crashed(text)
         raise CouldNotLook(f"the long text ended in {text.crash.kind}")
+    if _no_numbers(text):
+        raise CouldNotLook("losses are no numbers: see long-generate")
     lost = [region for region in text.regions if _excess(region) is not None]
     if lost:
         yield _lost(text, lost[0])
@@ -63,6 +65,15 @@ def window_crossing(text: LongText) -> Iterator[Finding | Examined]:
     if not any(region.first >= edge for region in text.regions):
         raise CouldNotLook(f"a text of {text.length:,} tokens does not cross the window of {edge:,}")
     yield Examined(sum(len(region.cached) for region in text.regions), _sentence(text, alike=not apart))
+
+
+def _no_numbers(text: LongText) -> bool:
+    """Losses are not finite, which is no matter of the cache unless plain generation of the same token is right."""
+    exact = [region.reference for region in text.regions if region.reference is not None]
+    again, most = text.text_again, FINDING_FLOORS * text.noise
+    if all(np.isfinite(one).all() for one in exact) and again is not None and not again.is_off(most):
+        return False
+    return not all(np.isfinite(one).all() for one in (*exact, *(region.cached for region in text.regions)))
 
 
 def _excess(region: Region) -> tuple[float, float] | None:

@@ -1,10 +1,11 @@
 """Texts reach the model behind exactly one BOS.
 
 What it proves
-    BOS stands once, and first, in what tokenizer(text) gives and in what apply_chat_template(tokenize=True) gives. What
-    tokenizer() makes of the text that the chat template writes is looked at as well. One BOS is expected where the
-    tokenizer puts one or its saved settings ask for it, and in every Gemma. For other models that are given none, the
-    loss of a real text behind no, one and two BOS decides, where there are real weights.
+    The embedding has a row for BOS, which stands once, and first, in what tokenizer(text) gives and in what
+    apply_chat_template(tokenize=True) gives. What tokenizer() makes of the text that the chat template writes is looked
+    at as well. One BOS is expected where the tokenizer puts one or its saved settings ask for it, and in every Gemma.
+    For other models that are given none, the loss of a real text behind no, one and two BOS decides, where there are
+    real weights.
 
 Why it matters
     Gemma reads every text from BOS on. Without it Gemma 3 270M lost half a nat per token (3.14 against 2.68 over 1,536
@@ -45,6 +46,12 @@ ONCE = "apply_chat_template(tokenize=True), or add_special_tokens=False for a te
 def bos_token(bos: BosUse) -> Iterator[Finding | Examined]:
     """BOS stands exactly once in front of a text, plain or through the chat template."""
     ways = [way for way in (bos.plain, bos.template) if way is not None]
+    if bos.broken_template:
+        yield _broken(bos)
+    if bos.rows is not None and not 0 <= bos.token.id < bos.rows:
+        yield _no_row(bos, [way for way in ways if way.count])
+        yield Examined(len(ways), f"BOS (id {bos.token.id}) has no row in the embedding")
+        return
     needed = bos.family.startswith("gemma") or bool(bos.said_by)
     if not needed and bos.losses is None and not any(way.count for way in ways):
         raise NotApplicable(f"nothing puts its BOS ({bos.token.text!r}) anywhere, and nothing says that it needs one")
@@ -57,6 +64,29 @@ def bos_token(bos: BosUse) -> Iterator[Finding | Examined]:
     said = ", ".join(f"{way.name} {way.count}" for way in ways)
     why_not = f"; {bos.no_template}" if bos.no_template else ""
     yield Examined(len(ways), f"BOS in front: {said}{why_not}")
+
+
+def _broken(bos: BosUse) -> Finding:
+    return Finding(
+        title="the chat template raises on a plain turn of the user",
+        severity=Severity.WARNING,
+        observed=bos.broken_template,
+        expected="a text; a template may refuse roles and orders of them, with raise_exception",
+        do="take the chat template that was published with this vocabulary; without one no conversation can be served",
+        standing=True,
+    )
+
+
+def _no_row(bos: BosUse, putting: list[BosWay]) -> Finding:
+    put = f"; put in front by {', '.join(way.name for way in putting)}" if putting else "; nothing puts it in front"
+    return Finding(
+        title="BOS has no row in the embedding",
+        severity=Severity.ERROR if putting else Severity.NOTE,
+        observed=f"{bos.token.text[:40]!r} (id {bos.token.id}) of {bos.rows or 0:,} rows{put}",
+        expected="an id that the embedding has: on others the model raises",
+        do="take the tokenizer that was published with these weights",
+        standing=True,
+    )
 
 
 def _doubled(bos: BosUse, way: BosWay) -> Finding:

@@ -38,6 +38,9 @@ WORD = re.compile(r"[▁Ġ ]?\w+", re.UNICODE)
 def pad_token(tokenizer: TokenizerFacts) -> Iterator[Finding | Examined]:
     """Batches are padded with a token that is made for it."""
     pad = tokenizer.pad
+    unusable = _unusable(tokenizer)
+    if unusable and (pad is None or pad.id != tokenizer.generation_pad):  # of that one the tokenizer's pad is told
+        yield _raises(tokenizer, unusable)
     if pad is None:
         yield _none(tokenizer)
         yield Examined(1, "no pad token")
@@ -67,7 +70,7 @@ def pad_token(tokenizer: TokenizerFacts) -> Iterator[Finding | Examined]:
             "training on such batches masks the ends",
             do=_do(tokenizer, ""),
         )
-    if tokenizer.generation_pad not in (None, pad.id):
+    if not unusable and tokenizer.generation_pad not in (None, pad.id):
         yield _fault(
             "the tokenizer and generate() pad with different tokens",
             Severity.NOTE,
@@ -77,6 +80,24 @@ def pad_token(tokenizer: TokenizerFacts) -> Iterator[Finding | Examined]:
         )
     also = ", the end token as well" if pad.id == tokenizer.eos_token_id else ""
     yield Examined(1, f"{_named(pad)}{also}")
+
+
+def _unusable(tokenizer: TokenizerFacts) -> str:
+    """What generate() pads with as it is written, if the embedding has no row for it; else ""."""
+    one, rows = tokenizer.generation_pad, tokenizer.rows
+    beyond = one is not None and (one < 0 or (rows is not None and one >= rows))
+    return tokenizer.no_generation_pad or (str(one) if beyond else "")
+
+
+def _raises(tokenizer: TokenizerFacts, written: str) -> Finding:
+    rows = "" if tokenizer.rows is None else f"; the embedding has {tokenizer.rows:,} rows"
+    return _fault(
+        "generate() pads with an id that has no row in the embedding",
+        Severity.ERROR,
+        observed=f"generation_config.pad_token_id is {written}{rows}",
+        expected="an id that the embedding has: a batch raises as soon as one of its rows ends before the others",
+        do=f"generation_config.pad_token_id = {tokenizer.pad_token_id if tokenizer.pad else 'that of a pad token'}",
+    )
 
 
 def _none(tokenizer: TokenizerFacts) -> Finding:

@@ -17,8 +17,9 @@ How to fix
 Known limits
     Of words, the first 2,000 of at least three small letters are looked up; vocabularies that mark no word's start are
     left out. Healthy ones gave 99.99 % and more (Gemma 3, Llama 2, Llama 3.1, Qwen 3, gpt-oss, DeepSeek 3), sick ones
-    none (5.12) and 4 % (4.57.6): below 90 % is shattered. Special tokens without a row are a note: Gemma 3's image
-    token has none in its text-only models. Markers that are plain text by design are a note outside of Gemma.
+    none (5.12) and 4 % (4.57.6): below 90 % is shattered. Special tokens without a row are a note as long as
+    neither the chat template nor a purpose (BOS, end, pad, unknown) brings them into texts: Gemma 3's image token has
+    none in its text-only models. Markers that are plain text by design are a note outside of Gemma.
 
 References
     The packaged Gemma 3 270M in transformers 4.57.6, 5.12 and 5.16; turns are <start_of_turn> in Gemma 1 to 3n, <|turn>
@@ -121,6 +122,8 @@ def _foreign(seen: TokenizerIntegrity) -> Finding:
 
 def _beyond(seen: TokenizerIntegrity) -> Finding:
     words = [one for one in seen.beyond if not one.special]
+    if seen.used and not words:
+        return _used(seen)
     shown = ", ".join(f"{one.text[:40]!r} (id {one.id})" for one in (words or seen.beyond)[:3])
     return _finding(
         "the vocabulary has ids that the embedding has no row for",
@@ -128,6 +131,17 @@ def _beyond(seen: TokenizerIntegrity) -> Finding:
         f"{shown}; the embedding has {seen.rows or 0:,} rows",
         "a row for every token" if words else "a row for every token that a text may hold",
         "model.resize_token_embeddings(len(tokenizer)) before training, or take the tokenizer of this model",
+    )
+
+
+def _used(seen: TokenizerIntegrity) -> Finding:
+    shown = ", ".join(f"{who} {one.text[:40]!r} (id {one.id})" for who, one in seen.used[:3])
+    return _finding(
+        "special tokens that are in use have no row in the embedding",
+        Severity.ERROR,
+        f"{shown}; the embedding has {seen.rows or 0:,} rows",
+        "a row for every token that comes into a text: a model raises on an id without one",
+        "model.resize_token_embeddings(len(tokenizer)) and training, or take the tokenizer of this model",
     )
 
 

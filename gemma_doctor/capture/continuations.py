@@ -162,12 +162,16 @@ class Continuations:
         if self._brief:  # whatever the margin: a loop needs a few tokens to be one
             most = min(MOST_BRIEF, self._passes.room(ids.shape[1]))
         seed = self._passes.settings.seed
+        ends = self._passes.patient.subject.weights == "real"  # random weights end a text by chance
         said = ", ".join(f"{key}={value!r}"[:60] for key, value in settings.items()) or "greedy"
 
         def again(recorder: Recorder, streamer: Heartbeat | None = None) -> Run:
-            return runs.generate_as_served(self._model, ids, most, seed, recorder=recorder, streamer=streamer)
+            return runs.generate_as_served(
+                self._model, ids, most, seed, recorder=recorder, streamer=streamer, ends=ends
+            )
 
-        return self._made(name, ids, most, again, f"{OF_SERVED}{said}, end tokens in force", settings)
+        held = "in force" if ends else "suppressed"
+        return self._made(name, ids, most, again, f"{OF_SERVED}{said}, end tokens {held}", settings)
 
     def _made(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gemma_doctor.capture.passes import Passes
 from gemma_doctor.capture.planted import Encode, Question, planted
-from gemma_doctor.check import CouldNotLook
+from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import SLIDING, ConfigFacts
 
@@ -66,7 +66,8 @@ def course(passes: Passes) -> Course:
     """The text of one patient that has a tokenizer.
 
     Raises:
-        CouldNotLook: there is not so much text.
+        NotApplicable: there is nothing in it to score: no window to cross, and no facts.
+        CouldNotLook: there is not so much text, or so little of it is asked for that nothing is scored.
     """
     patient = passes.patient
     tokenizer = patient.tokenizer
@@ -80,7 +81,12 @@ def course(passes: Passes) -> Course:
     bos = tokenizer.bos_token_id
     if bos is not None:
         filler = [bos, *filler[next(at for at, one in enumerate([*filler, None]) if one != bos) :]]
-    return laid_out(filler, lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"]), length, edge)
+    made = laid_out(filler, lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"]), length, edge)
+    if made.rows:
+        return made
+    if edge is None:
+        raise NotApplicable(f"no window to cross, and no facts: {made.why_none}")
+    raise CouldNotLook(f"a text of {length:,} tokens shows nothing around the edge of {edge:,}; {made.why_none}")
 
 
 def chosen_edge(window: int | None, base: ConfigFacts | None) -> int | None:
@@ -126,5 +132,5 @@ def _regions(edge: int, body: int) -> Iterator[tuple[str, int, int]]:
         ("after the edge", middle - size),
         ("beyond twice the edge", 2 * edge),
     ):
-        if first > 0 and first + size <= body:
+        if size > 0 and first > 0 and first + size <= body:
             yield name, first, first + size - 1

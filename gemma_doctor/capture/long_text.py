@@ -35,7 +35,7 @@ def long_text(passes: Passes) -> LongText:
     """The text of `settings.length` tokens and what three runs over it gave.
 
     Raises:
-        NotApplicable: random weights, no tokenizer, or a model that does not generate.
+        NotApplicable: random weights, no tokenizer, a model that does not generate, or nothing to measure in a text.
         CouldNotLook: memory is short.
     """
     patient = passes.patient
@@ -45,6 +45,8 @@ def long_text(passes: Passes) -> LongText:
         raise NotApplicable("needs a tokenizer")
     if not passes.facts.causal:
         raise NotApplicable("bidirectional: it does not generate")
+    if patient.window is not None and patient.window < 1:
+        raise NotApplicable(f"no text crosses a window of {patient.window}")
     if patient.dtype != "float32" and compat.has_experts(patient.model):
         raise CouldNotLook("half precision: rounding lets tokens choose other experts")
     return _Runs(passes).evidence()
@@ -110,7 +112,7 @@ class _Runs:
         try:
             with ledger.entry(f"{LONG_TEXT}, cached"), torch.inference_mode(), compat.quiet():
                 cache, found = compat.dynamic_cache(model), []
-                rows = torch.tensor(self._course.rows, device=self._ids.device)
+                rows = torch.tensor(self._course.rows, dtype=torch.long, device=self._ids.device)
                 for part in torch.split(self._ids, self._course.chunk):
                     given = compat.cache_argument(cache) | compat.place_argument(model, cache, fed, len(part))
                     hidden = losses.hidden_states(model, part, use_cache=True, **given)
@@ -154,7 +156,9 @@ class _Runs:
         """One forward over the first `reached` tokens; cached where layers share keys."""
         rows = [row for row in self._course.rows if row < reached - 1]
         with ledger.entry(f"{LONG_TEXT}, {name}"), compat.quiet():
-            hidden = losses.hidden_states(model, self._ids[:reached])[rows]
+            hidden = losses.hidden_states(model, self._ids[:reached])[
+                torch.tensor(rows, dtype=torch.long, device=self._ids.device)
+            ]
             return self._scores(model, hidden, rows)
 
     def _noise(self, reference: Scores | None, reached: int) -> float:
@@ -208,6 +212,8 @@ class _Runs:
 
     def _asked_again(self, found: LongText, cached: Scores, reference: Scores) -> LongText:
         """With what plain generation says where the two differ most, if they do."""
+        if not np.isfinite(reference.losses).all():  # nothing to compare with
+            return found
         far, text, facts = FINDING_FLOORS * found.noise, None, None
         pairs = zip(self._course.columns, cached.losses, reference.losses, strict=False)
         column, ours, theirs = max(pairs, key=_difference, default=(0, 0.0, 0.0))

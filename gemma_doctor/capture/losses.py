@@ -6,8 +6,11 @@ from typing import Any
 
 import torch
 
-from gemma_doctor.capture import ledger
+from gemma_doctor import compat
+from gemma_doctor.capture import ledger, runs
 from gemma_doctor.capture.model_facts import kv_sources, text_decoder
+from gemma_doctor.check import CouldNotLook
+from gemma_doctor.errors import in_one_line
 from gemma_doctor.undone import method_replaced
 
 CHUNK = 128  # columns of logits at a time: of Gemma's 262,144 words 134 MB in float32
@@ -28,6 +31,21 @@ def losses(model: Any, ids: torch.Tensor, positions: torch.Tensor | None = None)
     ids = ids.to(model.device)
     scored = torch.arange(1, len(ids), device=ids.device) if positions is None else positions.to(ids.device)
     return token_losses(model, hidden_states(model, ids)[scored - 1], ids[scored])
+
+
+def measured(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """`losses` of all tokens, for those who only want to say what something costs.
+
+    Raises:
+        CouldNotLook: the model raises on the text, or memory is short.
+    """
+    try:
+        return losses(model, ids)
+    except CouldNotLook:
+        raise
+    except Exception as error:
+        runs.only_the_subjects(error)
+        raise CouldNotLook(f"the model raises on a text: {type(error).__name__}: {in_one_line(error)}") from error
 
 
 @torch.inference_mode()
@@ -59,21 +77,16 @@ def head_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     """What the model's own code makes of hidden states of shape (m, width): logits in float32, (m, vocabulary).
 
     Its decoder is passed over, so that soft-caps and scales of the head are the library's, whatever the family.
+
+    Raises:
+        CouldNotLook: the model's code does not put up with that; it says nothing about the model.
     """
-    with method_replaced(text_decoder(model), "forward", lambda *args, **kwargs: _Handed(hidden[None])):
-        ids = torch.zeros(1, len(hidden), dtype=torch.long, device=hidden.device)
-        logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits[0].float()
+    ids = torch.zeros(1, len(hidden), dtype=torch.long, device=hidden.device)
+    handed = compat.decoder_output(hidden[None])
+    try:
+        with method_replaced(text_decoder(model), "forward", lambda *args, **kwargs: handed):
+            logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits[0].float()
+    except Exception as error:
+        why = f"the head cannot be run on its own: {type(error).__name__}: {in_one_line(error)}"
+        raise CouldNotLook(why) from error
     return logits
-
-
-class _Handed:
-    """A decoder's output that holds hidden states, shape (1, m, width), and nothing else."""
-
-    def __init__(self, hidden: torch.Tensor) -> None:
-        self.last_hidden_state = hidden
-
-    def __getattr__(self, name: str) -> None:
-        return None
-
-    def __getitem__(self, index: int) -> torch.Tensor | None:
-        return self.last_hidden_state if index == 0 else None

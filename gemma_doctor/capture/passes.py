@@ -26,6 +26,7 @@ from gemma_doctor.capture.runs import Run
 from gemma_doctor.capture.taken import Batch, Taken
 from gemma_doctor.capture.tokens import Tokens, padded
 from gemma_doctor.capture.wanted import around, decode_steps, some_rows
+from gemma_doctor.check import CouldNotLook
 from gemma_doctor.evidence import LONG_GENERATE, Bools, LayerRotation, ModelFacts, Pass
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Progress, Settings

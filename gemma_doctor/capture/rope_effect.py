@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gemma_doctor import compat
-from gemma_doctor.capture.losses import losses
+from gemma_doctor.capture.losses import measured
 from gemma_doctor.capture.model_facts import rotary_tensors, text_decoder
 from gemma_doctor.capture.tokens import Tokens
 from gemma_doctor.check import NotApplicable
@@ -27,6 +27,7 @@ def rope_effect(patient: Patient, facts: ModelFacts, text: Tokens, progress: Pro
 
     Raises:
         NotApplicable: there is nothing to measure: random weights, or a rotation that nobody changed.
+        CouldNotLook: the model raises on the text.
     """
     if patient.subject.weights != "real" or not facts.causal:
         raise NotApplicable("needs trained weights of a model that generates")
@@ -40,10 +41,10 @@ def rope_effect(patient: Patient, facts: ModelFacts, text: Tokens, progress: Pro
     length = min(TOKENS, known.length if known else TOKENS, facts.loaded.max_positions or TOKENS)
     progress(f"what the rotation does to the weights: {length:,} tokens, twice")
     ids = text.exact(length)
-    own = losses(patient.model, ids)
+    own = measured(patient.model, ids)
     with ExitStack() as stack:
         _built_with(stack, patient.model, facts, other)
-        under = losses(patient.model, ids)
+        under = measured(patient.model, ids)
     loaded = {kind: facts.loaded.rope_of(kind) for kind in other}
     return RopeEffect(
         own=_in_words(loaded),

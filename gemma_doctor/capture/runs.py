@@ -87,7 +87,7 @@ def generate(
 
 
 def generate_as_served(
-    model: Any, ids: torch.Tensor, most: int, seed: int, *, recorder: Recorder, streamer: Any = None
+    model: Any, ids: torch.Tensor, most: int, seed: int, *, recorder: Recorder, streamer: Any = None, ends: bool = True
 ) -> Run:
     """Generation as the subject's own settings say, of at most `most` tokens, with the recorder on (see
     `compat.generate_as_served`). Exceptions of the subject become a Crash.
@@ -95,7 +95,7 @@ def generate_as_served(
     run = Run(recorder, ids)
 
     def work() -> None:
-        output = compat.generate_as_served(model, ids, most, seed, streamer)
+        output = compat.generate_as_served(model, ids, most, seed, streamer, ends)
         run.tokens, run.logits, run.cache = output.sequences, tuple(output.logits), compat.returned_cache(output)
 
     watched(model, run, work)

@@ -8,8 +8,8 @@ import torch
 
 from gemma_doctor import compat, prompts
 from gemma_doctor.capture import ledger
-from gemma_doctor.capture.losses import losses
-from gemma_doctor.check import NotApplicable
+from gemma_doctor.capture.losses import measured
+from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import BosLosses, BosUse, BosWay, Floats, Token, TokenizerFacts, frozen
 from gemma_doctor.loading import Patient
@@ -17,6 +17,7 @@ from gemma_doctor.loading import Patient
 NONE = "a bare config has no tokenizer"
 NO_TOKEN = "(no token of the vocabulary)"
 TALK = ({"role": "user", "content": "first words"}, {"role": "assistant", "content": "last words"})
+CUT = 160  # characters of what a chat template raises
 BEGINNING = 4  # ids shown of a way from text to ids
 SCORED = 256  # tokens of the text that losses are measured on
 CHARACTERS = 8 * SCORED  # enough for them in any vocabulary that is whole
@@ -47,7 +48,8 @@ def tokenizer_facts(patient: Patient) -> TokenizerFacts:
         eos_token_id=own.eos_token_id,
         pad=None if own.pad_token_id is None else token(own, own.pad_token_id),
         own_pad=next((name for name in PADS if _has(own, name)), ""),
-        generation_pad=generation,
+        generation_pad=generation if compat.is_whole(generation) else None,
+        no_generation_pad="" if generation is None or compat.is_whole(generation) else repr(generation)[:40],
         rows=embedding_rows(patient),
         truncation_side=str(own.truncation_side),
         longest=compat.longest_text(own),
@@ -56,7 +58,10 @@ def tokenizer_facts(patient: Patient) -> TokenizerFacts:
 
 def token(tokenizer: Any, one: int) -> Token:
     """An entry of a vocabulary, as it is written there; where there is none, that is said instead."""
-    text = tokenizer.convert_ids_to_tokens(int(one))
+    try:
+        text = tokenizer.convert_ids_to_tokens(int(one))
+    except (OverflowError, IndexError):  # of negative ids, and of very large ones
+        text = None
     if text is None:
         return Token(int(one), NO_TOKEN, True)
     return Token(int(one), str(text), compat.is_marker(tokenizer, str(text)))
@@ -94,11 +99,14 @@ def bos_use(patient: Patient) -> BosUse:
     bos = token(own, named)
     plain = _way("tokenizer(text)", compat.plain_ids(own, compat.ANY_TEXT), bos.id)
     template, both, why_not = _through_template(own, bos.id)
+    broken = _broken(own) if why_not else ""
     measured, no_losses = None, ""
     if patient.encodes and any(way is not None and way.count != 1 for way in (plain, template)):
         measured, no_losses = _losses(patient, bos.id)
     said_by = compat.asks_for_bos(own) if plain.count != 1 else "its tokenizer"
-    return BosUse(bos, family, said_by, plain, template, both, why_not, measured, no_losses)
+    return BosUse(
+        bos, family, said_by, plain, template, both, why_not, measured, no_losses, embedding_rows(patient), broken
+    )
 
 
 def _way(name: str, ids: list[int], bos: int) -> BosWay:
@@ -119,18 +127,37 @@ def _through_template(tokenizer: Any, bos: int) -> tuple[BosWay | None, BosWay |
     return direct, again, ""
 
 
+def _broken(tokenizer: Any) -> str:
+    """What a chat template raises by mistake for one plain turn of the user, whether its content is text or parts."""
+    said = ""
+    for content in (TALK[0]["content"], [{"type": "text", "text": TALK[0]["content"]}]):
+        try:
+            compat.chat_text(tokenizer, [{"role": "user", "content": content}])
+            return ""
+        except Exception as error:  # a template may raise whatever it likes
+            if compat.is_refusal(error):
+                return ""
+            said = said or f"{type(error).__name__}: {in_one_line(error)}"[:CUT]
+    return said
+
+
 def _losses(patient: Patient, bos: int) -> tuple[BosLosses | None, str]:
     """Three forwards over the same text, in the subject's dtype, or why there are none."""
     own, model = patient.tokenizer, patient.model
     text = prompts.english(CHARACTERS)
     ids = compat.plain_ids(own, text, add_special_tokens=False)[:SCORED]
+    if not 0 <= bos < model.get_input_embeddings().num_embeddings:
+        return None, f"what that costs cannot be measured: BOS (id {bos}) has no row in the embedding"
     if max(ids) >= model.get_input_embeddings().num_embeddings:
         return None, "the text has ids beyond the embedding"
 
     def behind(times: int) -> Floats:
         fed = torch.tensor([bos] * times + ids)
-        return frozen(losses(model, fed).double().numpy()[times:])
+        return frozen(measured(model, fed).double().numpy()[times:])
 
     with ledger.entry("loss with and without BOS"):
-        without, once, twice = (behind(times) for times in range(3))
+        try:
+            without, once, twice = (behind(times) for times in range(3))
+        except CouldNotLook as error:
+            return None, str(error)
     return BosLosses(without, once, twice, f"{len(ids) - 1} tokens of {prompts.source()}"), ""

@@ -113,14 +113,42 @@ def stop_tokens(patient: Patient) -> StopTokens:
     end, why_not = _turn_end(own)
     return StopTokens(
         stops=tuple(token(own, one) for one in compat.end_tokens(model)),
-        config=() if named is None else (named,) if isinstance(named, int) else tuple(named),
+        config=_ids_of(named if isinstance(named, (list, tuple)) else [named]),
         own=None if own.eos_token_id is None else token(own, own.eos_token_id),
         turn_end=end,
         no_turn_end=why_not,
         family=str(compat.text_config(model).model_type),
         stop_strings=_texts(getattr(model.generation_config, "stop_strings", None)),
         rows=embedding_rows(patient),
+        no_ids=compat.no_end_tokens(model),
+        behind=tuple(token(own, one) for one in _behind(own) if one in {*compat.end_tokens(model), own.eos_token_id}),
+        suppressed=_ids_of(getattr(model.generation_config, "suppress_tokens", None)),
+        least=_least(model.generation_config),
+        most=_most(model),
     )
+
+
+def _behind(tokenizer: Any) -> list[int]:
+    """Special tokens that a tokenizer puts behind a text."""
+    return compat.special_tokens_around(tokenizer)[1]
+
+
+def _ids_of(value: Any) -> tuple[int, ...]:
+    return tuple(one for one in value if compat.is_whole(one)) if isinstance(value, (list, tuple)) else ()
+
+
+def _least(config: Any) -> tuple[int, str]:
+    """min_new_tokens; min_length counts the prompt too, and so keeps no long one from ending."""
+    least: Any = getattr(config, "min_new_tokens", None)
+    return (least, f"min_new_tokens={least}") if compat.is_whole(least) else (0, "")
+
+
+def _most(model: Any) -> tuple[int, str] | None:
+    """New tokens at most: as the settings say, or as many as there are positions."""
+    asked: Any = getattr(model.generation_config, "max_new_tokens", None)
+    positions: Any = getattr(compat.text_config(model), "max_position_embeddings", None)
+    named = ((asked, f"max_new_tokens={asked}"), (positions, f"{positions} positions"))
+    return min((one for one in named if compat.is_whole(one[0])), default=None)
 
 
 def _texts(value: Any) -> tuple[str, ...]:

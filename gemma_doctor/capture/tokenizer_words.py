@@ -10,8 +10,9 @@ import torch
 
 from gemma_doctor import compat, prompts
 from gemma_doctor.capture import ledger
-from gemma_doctor.capture.losses import losses
+from gemma_doctor.capture.losses import measured
 from gemma_doctor.capture.tokenizer import TALK, embedding_rows, token, tokenizer_of
+from gemma_doctor.check import CouldNotLook
 from gemma_doctor.evidence import Pieces, RoundTrip, ShatterCost, Token, TokenizerIntegrity
 from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import WHOLE_WORDS
@@ -63,6 +64,7 @@ def integrity(patient: Patient) -> TokenizerIntegrity:
         foreign=tuple(_foreign(own)),
         rows=rows,
         beyond=tuple(token(own, one) for one in beyond[:SHOWN]),
+        used=tuple(_used(own, set(beyond))),
         cost=cost,
     )
 
@@ -122,6 +124,20 @@ def _foreign(tokenizer: Any) -> Iterator[Pieces]:
             yield Pieces(Token(-1, marker, True), _written(tokenizer, ids), "turn" if "turn" in marker else "")
 
 
+def _used(tokenizer: Any, beyond: set[int]) -> Iterator[tuple[str, Token]]:
+    """Tokens without a row that come into texts: those with a purpose of their own, those that the template writes."""
+    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        one = getattr(tokenizer, f"{name}_id", None)
+        if one in beyond:
+            yield name, token(tokenizer, one)
+    if beyond and compat.has_chat_template(tokenizer):
+        try:
+            ids = compat.chat_ids(tokenizer, TALK[:1])
+        except Exception:  # bos-token says what it raises
+            return
+        yield from (("the chat template", token(tokenizer, one)) for one in dict.fromkeys(ids) if one in beyond)
+
+
 def _cost(patient: Patient, vocabulary: Mapping[str, int], start: str) -> ShatterCost | None:
     """Loss of a real text as the tokenizer cuts it, and in whole words of its vocabulary; behind BOS where it can."""
     own = tokenizer_of(patient)
@@ -133,10 +149,13 @@ def _cost(patient: Patient, vocabulary: Mapping[str, int], start: str) -> Shatte
         return None
 
     def nats(ids: list[int]) -> float:
-        return float(losses(patient.model, torch.tensor(bos + ids)).double().sum())
+        return float(measured(patient.model, torch.tensor(bos + ids)).double().sum())
 
     with ledger.entry("loss of shattered words"):
-        return ShatterCost(len(text), len(cut), len(whole), nats(cut), nats(whole))
+        try:
+            return ShatterCost(len(text), len(cut), len(whole), nats(cut), nats(whole))
+        except CouldNotLook:
+            return None
 
 
 def _in_whole_words(tokenizer: Any, text: str, vocabulary: Mapping[str, int], start: str) -> list[int]:

@@ -47,7 +47,7 @@ from gemma_doctor.compat.caches import (
     updates_watched,
     why_no_cache_layers,
 )
-from gemma_doctor.compat.chat import chat_ids, chat_text, has_chat_template
+from gemma_doctor.compat.chat import chat_ids, chat_text, has_chat_template, is_refusal
 from gemma_doctor.compat.configs import (
     base_value,
     experts_key,
@@ -64,6 +64,9 @@ from gemma_doctor.compat.generation import (
     end_tokens,
     generate,
     has_generation_option,
+    is_id,
+    is_whole,
+    no_end_tokens,
     only,
     other_ways,
     own_limits,
@@ -85,6 +88,7 @@ from gemma_doctor.compat.module_faults import (
     without_attention_softcap,
 )
 from gemma_doctor.compat.modules import (
+    decoder_output,
     embedding_scale,
     has_own_keys,
     has_per_layer_embeddings,
@@ -144,6 +148,7 @@ __all__ = [
     "chat_ids",
     "chat_text",
     "corrected",
+    "decoder_output",
     "default_cache",
     "dequantising",
     "dtype_argument",
@@ -173,9 +178,12 @@ __all__ = [
     "initial_spread",
     "is_bookkeeping",
     "is_cache",
+    "is_id",
     "is_marker",
     "is_placed",
     "is_quantised",
+    "is_refusal",
+    "is_whole",
     "joins_pieces",
     "keep_dropped_keys",
     "keys_shared_from",
@@ -189,6 +197,7 @@ __all__ = [
     "make_croppable",
     "named_tokens",
     "new_text_config",
+    "no_end_tokens",
     "normalised",
     "only",
     "other_backends",

@@ -11,6 +11,11 @@ def has_chat_template(tokenizer: Any) -> bool:
     return bool(getattr(tokenizer, "chat_template", None))
 
 
+def is_refusal(error: Exception) -> bool:
+    """A template said no on purpose: its raise_exception raises this kind, mistakes in a template raise others."""
+    return type(error).__name__ == "TemplateError"
+
+
 def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """Token ids of a conversation and of the head of the answer, as serving code asks for them.
 

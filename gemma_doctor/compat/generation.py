@@ -31,10 +31,14 @@ OTHER_WAYS = (
     "stop_strings",
     "max_time",
 )
+BEYOND_ANY = 2**31  # no vocabulary has so many tokens
+SHOWN = 60  # characters of a setting
 
 
 def plain_settings(model: Any) -> Any:
     """A generation config that keeps of a model's own what is in KEPT. No cache is offloaded where there is no GPU.
+
+    Of end and pad tokens those are kept that generate() can read; the checks of tokens say what is wrong with others.
 
     A "hybrid" cache among a model's own settings is taken for a default of old and ignored since 4.56 (PR 40135), but
     not where a config is passed, as `generate` below does.
@@ -45,6 +49,8 @@ def plain_settings(model: Any) -> Any:
     for name in KEPT:
         if hasattr(own, name):
             setattr(plain, name, getattr(own, name))
+    plain.eos_token_id = [one for one in end_tokens(model) if is_id(one)] or None
+    plain.pad_token_id = own.pad_token_id if is_id(own.pad_token_id) else 0
     if plain.cache_implementation == "hybrid" and Version(release()) >= Version("4.56"):
         plain.cache_implementation = None
     if str(plain.cache_implementation).startswith("offloaded") and model.device.type == "cpu":
@@ -122,7 +128,6 @@ def generate(
         config.do_sample, config.max_new_tokens, config.max_length = False, new_tokens, None
         config.return_dict_in_generate = config.output_logits = True
         config.output_scores = (config.num_beams or 1) > 1  # sequences_scores come only with them
-        config.pad_token_id = config.pad_token_id or 0
         if cache is not None:
             extra |= cache_argument(cache)
         if cache is not None or not config.use_cache:
@@ -221,6 +226,26 @@ def has_generation_option(name: str) -> bool:
 
 
 def end_tokens(model: Any) -> list[int]:
-    """Ids that end a generation; `generate` above suppresses them."""
-    ids = model.generation_config.eos_token_id
-    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+    """Ids that end a generation, perhaps without a row; `generate` above suppresses them. See `no_end_tokens`."""
+    return [one for one in _listed(model.generation_config.eos_token_id) if is_whole(one)]
+
+
+def no_end_tokens(model: Any) -> str:
+    """The end tokens as they are written, if one of them is no whole number (1.0, "1", true, null in a list)."""
+    written = model.generation_config.eos_token_id
+    fine = written is None or (_listed(written) and all(map(is_whole, _listed(written))))
+    return "" if fine else repr(written)[:SHOWN]
+
+
+def is_id(value: Any) -> bool:
+    """A value may be the id of a token."""
+    return is_whole(value) and 0 <= value < BEYOND_ANY
+
+
+def is_whole(value: Any) -> bool:
+    """A value is a whole number; in JSON neither true nor 1.0 is one."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]

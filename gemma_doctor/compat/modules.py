@@ -30,6 +30,26 @@ def scores_are_unscaled(attention: Any) -> bool:
     return hasattr(attention, "q_norm") and getattr(attention, "scaling", 1.0) == 1.0
 
 
+def decoder_output(hidden: torch.Tensor) -> Any:
+    """What a text decoder returns that made nothing but these hidden states, shape (b, n, width).
+
+    It is a mapping, a tuple and an object as the library's own; what a family's decoder returns besides is None.
+    """
+    return _output_class()(last_hidden_state=hidden)
+
+
+@lru_cache
+def _output_class() -> type:
+    from transformers.modeling_outputs import BaseModelOutputWithPast
+
+    class DecoderOutput(BaseModelOutputWithPast):  # type: ignore[misc]
+        def __getattr__(self, name: str) -> None:
+            if name.startswith("_"):
+                raise AttributeError(name)
+
+    return DecoderOutput
+
+
 def has_own_keys(attention: Any) -> bool:
     """An attention module makes keys and values itself; some layers of Gemma 3n and Gemma 4 read those of another."""
     return not getattr(attention, "is_kv_shared_layer", False)

@@ -49,7 +49,7 @@ def _set(own: Any, neutral: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value is not None and value not in (neutral[name], [])}
 
 
-def generate_as_served(model: Any, ids: Any, most: int, seed: int, streamer: Any = None) -> Any:
+def generate_as_served(model: Any, ids: Any, most: int, seed: int, streamer: Any = None, ends: bool = True) -> Any:
     """generate() with the subject's own settings: sampling, penalties and end tokens as they are deployed.
 
     Beams and the like are left out, a cache is used, and raw next-token logits and the cache are returned.
@@ -59,10 +59,12 @@ def generate_as_served(model: Any, ids: Any, most: int, seed: int, streamer: Any
         most: new tokens at most; fewer where an end token comes, or the settings say so.
         seed: of the draws. The state of torch's generators is the same afterwards.
         streamer: an object with put() and end().
+        ends: end tokens end it.
     """
     import torch
 
     config = _served_settings(model, most)
+    config.eos_token_id = config.eos_token_id if ends else None
     extra: dict[str, Any] = {}
     if "use_model_defaults" in inspect.signature(model.generate).parameters:
         extra["use_model_defaults"] = False
@@ -88,5 +90,4 @@ def _served_settings(model: Any, most: int) -> Any:
     if config.min_new_tokens is not None:
         config.min_new_tokens = min(config.min_new_tokens, config.max_new_tokens)
     config.use_cache = config.return_dict_in_generate = config.output_logits = True
-    config.pad_token_id = config.pad_token_id or 0
     return config

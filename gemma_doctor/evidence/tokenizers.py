@@ -26,6 +26,7 @@ class TokenizerFacts:
         pad: the token that it pads with, None if it names none.
         own_pad: an entry of its vocabulary that is a pad token by its name, "" if there is none.
         generation_pad: what generate() fills finished rows with, None if nothing says so.
+        no_generation_pad: the same as it is written, where it is no whole number; else "".
         rows: of the real embedding, None where nothing says how many.
         truncation_side: "left" or "right".
         longest: model_max_length, None where it stands for no limit.
@@ -39,6 +40,7 @@ class TokenizerFacts:
     pad: Token | None = None
     own_pad: str = ""
     generation_pad: int | None = None
+    no_generation_pad: str = ""
     rows: int | None = None
     truncation_side: str = "right"
     longest: int | None = None
@@ -80,6 +82,8 @@ class BosUse:
         no_template: why a chat template that is there could not be looked at.
         losses: on real weights, and only where a way does not put exactly one; else None.
         no_losses: why they could not be measured.
+        rows: of the real embedding, None where nothing says how many.
+        broken_template: what the chat template raises even for one plain turn of the user, if it does not mean to.
     """
 
     token: Token
@@ -91,6 +95,8 @@ class BosUse:
     no_template: str = ""
     losses: BosLosses | None = None
     no_losses: str = ""
+    rows: int | None = None
+    broken_template: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,6 +202,7 @@ class TokenizerIntegrity:
         foreign: markers that the chat template writes and that are not one token here, in words what they are instead.
         rows: of the real embedding, None where nothing says how many.
         beyond: tokens whose id is no row of it.
+        used: those of them that come into texts all the same, each with who puts them there ("unk_token").
     """
 
     trips: tuple[RoundTrip, ...]
@@ -209,6 +216,7 @@ class TokenizerIntegrity:
     rows: int | None
     beyond: tuple[Token, ...]
     cost: ShatterCost | None = None
+    used: tuple[tuple[str, Token], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -243,6 +251,10 @@ class StopTokens:
         family: model_type of the text decoder.
         stop_strings: texts that end a generation as well.
         rows: of the real embedding, None where nothing says how many.
+        no_ids: the end tokens as they are written, where they are no whole numbers; else "".
+        behind: end tokens that tokenizer(text) puts behind every text.
+        suppressed: ids that suppress_tokens keeps from coming.
+        least, most: new tokens before which no end token ends, and most that there can be, each with who says so.
     """
 
     stops: tuple[Token, ...]
@@ -253,3 +265,8 @@ class StopTokens:
     family: str
     stop_strings: tuple[str, ...] = ()
     rows: int | None = None
+    no_ids: str = ""
+    behind: tuple[Token, ...] = ()
+    suppressed: tuple[int, ...] = ()
+    least: tuple[int, str] = (0, "")
+    most: tuple[int, str] | None = None
