@@ -300,8 +300,8 @@ def test_flags_reach_the_settings(answer: Any, capsys: pytest.CaptureFixture[str
 def test_the_skeleton_is_drilled_unless_the_flag_says_real(answer: Any, capsys: pytest.CaptureFixture[str]) -> None:
     seen = answer(ALL_CAUGHT)
     Path("run.yaml").write_text(
-        f"subject: {SUBJECT}\nweights: real\nprompt: Hello\nmax-new-tokens: 3\nlength: 9000\nmax-length: 50\nstatic: true\n"
-        "ignore: [known-release]\noutput: report.json\noverrides: {rms_norm_eps: 1.0e-5}\n"
+        f"subject: {SUBJECT}\nweights: real\nprompt: Hello\nmax-new-tokens: 3\nlength: 9000\nmax-length: 50\n"
+        "static: true\nignore: [known-release]\noutput: report.json\noverrides: {rms_norm_eps: 1.0e-5}\n"
     )
     assert cli.main(["drill", "run.yaml"]) == 0
     settings = seen[0][0]
