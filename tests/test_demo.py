@@ -26,7 +26,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def writes(content: str) -> Callable[[Path, Path, str], None]:
-    def dequantise(_: Path, made: Path, refused: str) -> None:
+    def dequantise(_: Path, made: Path, refused: str, listed: object) -> None:
         made.mkdir()
         (made / "model.safetensors").write_text(content, encoding="utf-8")
 
@@ -46,7 +46,7 @@ def test_it_is_made_once_and_kept_by_hash_and_release(cache: Path, monkeypatch: 
 
 
 def test_a_failed_run_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: Path, made: Path, refused: str) -> None:
+    def fails(_: Path, made: Path, refused: str, listed: object) -> None:
         writes("half")(_, made, refused)
         raise RuntimeError("No space left on device")
 
@@ -57,7 +57,7 @@ def test_a_failed_run_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_ctrl_c_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: Path, made: Path, refused: str) -> None:
+    def interrupted(_: Path, made: Path, refused: str, listed: object) -> None:
         writes("half")(_, made, refused)
         raise KeyboardInterrupt
 
@@ -71,7 +71,7 @@ KILLED = """
 import time
 from gemma_doctor import compat, demo, dequantised
 
-def slow(gguf, made, refused):
+def slow(gguf, made, refused, listed):
     made.mkdir()
     (made / "model.safetensors").write_text("half")
     print("writing", flush=True)
@@ -104,7 +104,7 @@ def test_a_killed_run_leaves_nothing_that_is_taken_for_a_model(cache: Path, monk
 
 
 def test_the_run_that_comes_second_takes_what_the_first_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def overtaken(_: Path, made: Path, refused: str) -> None:
+    def overtaken(_: Path, made: Path, refused: str, listed: object) -> None:
         writes("second")(_, made, refused)
         demo.target().mkdir()
         (demo.target() / "model.safetensors").write_text("first", encoding="utf-8")
