@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def writes(content: str) -> Callable[[Path, Path, str], None]:
+def writes(content: str) -> Callable[[Path, Path, str, object], None]:
     def dequantise(_: Path, made: Path, refused: str, listed: object) -> None:
         made.mkdir()
         (made / "model.safetensors").write_text(content, encoding="utf-8")
@@ -47,7 +47,7 @@ def test_it_is_made_once_and_kept_by_hash_and_release(cache: Path, monkeypatch: 
 
 def test_a_failed_run_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Path, made: Path, refused: str, listed: object) -> None:
-        writes("half")(_, made, refused)
+        writes("half")(_, made, refused, listed)
         raise RuntimeError("No space left on device")
 
     monkeypatch.setattr(dequantised, "_dequantise", fails)
@@ -58,7 +58,7 @@ def test_a_failed_run_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_ctrl_c_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: Path, made: Path, refused: str, listed: object) -> None:
-        writes("half")(_, made, refused)
+        writes("half")(_, made, refused, listed)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dequantised, "_dequantise", interrupted)
@@ -105,7 +105,7 @@ def test_a_killed_run_leaves_nothing_that_is_taken_for_a_model(cache: Path, monk
 
 def test_the_run_that_comes_second_takes_what_the_first_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(_: Path, made: Path, refused: str, listed: object) -> None:
-        writes("second")(_, made, refused)
+        writes("second")(_, made, refused, listed)
         demo.target().mkdir()
         (demo.target() / "model.safetensors").write_text("first", encoding="utf-8")
 
