@@ -1,12 +1,13 @@
 """Older releases are patients: what they make of the tokenizer in the packaged GGUF file of Gemma 3 270M.
 
-5.12 and 5.16 lose BOS and all merges, 4.57 the merges; 5.24 neither. The overlays are built by a script that is not
-part of this repository: TRANSFORMERS_OVERLAY names it.
+5.12 and 5.16 lose BOS and nearly all merges, 4.57 the merges; 5.24 neither. The overlays are built by a script that is
+not part of this repository: TRANSFORMERS_OVERLAY names it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -25,16 +26,19 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("release", "causes"),
-    [
-        ("4.57.6", {"tokenizer-integrity"}),
-        ("5.12.0", {"bos-token", "tokenizer-integrity"}),
-        ("5.16.1", {"bos-token", "tokenizer-integrity"}),
-        ("5.24.0", set()),
-    ],
-)
-def test_what_a_release_makes_of_the_packaged_tokenizer(release: str, causes: set[str]) -> None:
+# Each reads and dequantises the file once more: CI takes the sickest.
+CAUSES = {
+    "5.12.0": {"bos-token", "tokenizer-integrity"},
+    "5.16.1": {"bos-token", "tokenizer-integrity"},
+    "4.57.6": {"tokenizer-integrity"},
+    "5.24.0": set[str](),
+}
+RELEASES = CAUSES if "GEMMA_DOCTOR_WHOLE_MATRIX" in os.environ else ("5.12.0",)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_a_release_makes_of_the_packaged_tokenizer(release: str) -> None:
+    causes = CAUSES[release]
     done = run_in(
         release, "-m", "gemma_doctor", "check", "--select", CHECKS, "--weights", "real", "--format", "json", "-q"
     )
