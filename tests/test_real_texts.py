@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -76,7 +77,8 @@ def test_a_lost_window_shows_in_the_loss_alone() -> None:
     results, _ = examined((*TEXT_CHECKS, "mask-pattern"), overrides={"sliding_window": 100_000}, margin=8)
     (finding,) = results["window-crossing"].findings
     assert (finding.severity, finding.follows_from) == (Severity.ERROR, "")
-    assert results["mask-pattern"].findings == ()
+    assert results["mask-pattern"].outcome is Outcome.SKIPPED  # prompts around that edge would take all memory
+    assert "prompts around a window of 100,000 tokens" in results["mask-pattern"].reason
     assert results["recall"].outcome is Outcome.NOT_APPLICABLE
 
 
@@ -112,7 +114,8 @@ def test_settings_that_reward_repetition_are_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif("GEMMA_DOCTOR_WHOLE_MATRIX" not in os.environ, reason="takes ten minutes of a core")
 def test_a_text_of_32_768_tokens() -> None:
     results, text = examined(TEXT_CHECKS, length=32_768)
     assert text is not None

@@ -53,6 +53,9 @@ from gemma_doctor.loading import Patient
 from gemma_doctor.oracle import FLIP_FLOORS
 from gemma_doctor.settings import Progress, Settings
 
+# What is made of prompts around the window's edge.
+AROUND_THE_EDGE = (Trace, PaddedBatch, Generations, evidence.KernelProfile)
+
 
 class Collector:
     """Evidence of one patient.
@@ -121,6 +124,8 @@ class Collector:
             return self._made[kind, of]
         started = time.perf_counter()
         try:
+            if self.passes.unbearable and (kind in AROUND_THE_EDGE or of in self.routes.declared):
+                raise CouldNotLook(self.passes.unbearable)
             with self.ledger.open(ledger.in_words(kind)):
                 made = self._route(of) if kind is RouteRun else self._makers[kind]()
             if not self._closed:  # a trace that was ended early is not all there is

@@ -40,6 +40,7 @@ STEPS = 4
 TRUE_WINDOW_STEPS = 16
 # A prompt grows the cost of a skeleton's true window with its square: 4,096 takes seconds, 131,072 would take an hour.
 LONGEST_TRUE_WINDOW = 8192
+LONGEST_ON_A_GPU = 65_536  # one mask of 131,072 x 131,072 takes 17 GB
 SECOND_TURN_TOKENS = 12
 
 
@@ -56,6 +57,7 @@ class Passes:
         timing: seconds, tokens per second and peak memory of the long generation.
         unreadable: why calls that should have been read could not be, "" if all could.
         window: W in force in most passes, None without one.
+        unbearable: why prompts around the edge cannot be run, "" if they can.
         references: the reference route.
         continuations: what is generated on prompts of their own.
     """
@@ -65,6 +67,13 @@ class Passes:
     ) -> None:
         self.patient, self.facts, self.settings, self.progress = patient, facts, settings, progress
         self._brief = brief
+        self.unbearable = ""
+        longest = LONGEST_TRUE_WINDOW if patient.device == "cpu" else LONGEST_ON_A_GPU
+        if (patient.reduced_window or 0) > longest:
+            self.unbearable = (
+                f"prompts around a window of {patient.reduced_window:,} tokens would take hours and all memory "
+                f"({patient.device}); --weights skeleton runs at a smaller one"
+            )
         self.text = Tokens(patient, settings.prompts, settings.seed)
         self.done: dict[str, Pass] = {}
         self.rotations: dict[int, LayerRotation] = {}
