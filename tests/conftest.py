@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
@@ -32,3 +32,12 @@ def skeleton(name: str, backend: str | None = None) -> Patient:
 def patient_of() -> Callable[..., Patient]:
     """Skeleton of a preset; shared, so leave it as it was."""
     return skeleton
+
+
+@pytest.fixture(scope="module")
+def all_cores() -> Iterator[None]:
+    """Unlike the skeletons, the real model is large enough for more than one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)

