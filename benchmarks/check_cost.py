@@ -16,7 +16,7 @@ from unittest import mock
 
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.check import Check, CouldNotLook, NotApplicable
-from gemma_doctor.diagnose import chosen_checks, conclude
+from gemma_doctor.diagnosis import chosen_checks, conclude
 from gemma_doctor.errors import in_one_line
 from gemma_doctor.examine import examine
 from gemma_doctor.loading import Patient, admit

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from gemma_doctor.cli.deadline import deadline_or_error
-from gemma_doctor.diagnose import diagnose
+from gemma_doctor.diagnosis import diagnose
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.finding import Outcome, Report, Severity
 from gemma_doctor.report.escape import escape

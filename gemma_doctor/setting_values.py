@@ -10,8 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gemma_doctor import suppression
 from gemma_doctor.errors import suggest
 from gemma_doctor.finding import Severity
+from gemma_doctor.report.formats import FORMATS
+from gemma_doctor.suppression import Suppression
 
 Parser = Callable[[object], Any]
 
@@ -40,6 +43,12 @@ def whole(least: int, most: int | None = None) -> Parser:
         return number
 
     return parse
+
+
+def number(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ValueError(f"is {value!r}; it takes a number of at least 0")
+    return float(value)
 
 
 def seconds(value: object) -> float:
@@ -114,6 +123,43 @@ def expectation(value: object) -> str | Mapping[str, Any]:
     return text(value) if isinstance(value, str) else keys(value)
 
 
+def reports(value: object) -> tuple[tuple[str, str], ...]:
+    """FORMAT=FILE, once or several times; a mapping of formats to files in a run file."""
+    if isinstance(value, Mapping):
+        pairs = [*value.items()]
+    else:
+        parts = [value] if isinstance(value, str) else value
+        if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+            raise ValueError(f"is {value!r}; it takes FORMAT=FILE, several times if need be")
+        pairs = [part.partition("=")[::2] for part in parts]
+    for form, path in pairs:
+        if not form or not isinstance(path, str) or not path.strip() or path == "-":
+            raise ValueError(f"is {value!r}; it takes FORMAT=FILE, such as sarif=report.sarif")
+        one_of(*FORMATS)(form)
+    return tuple((str(form), path) for form, path in pairs)
+
+
+def suppressions(value: object) -> tuple[Suppression, ...]:
+    """A list of mappings (see suppression.py)."""
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"is {value!r}; it takes a list of mappings with check and reason")
+    return tuple(map(suppression.parse, value))
+
+
+def severities(value: object) -> Mapping[str, Severity]:
+    """Check ids to words. Whether there are such checks is known only when plug-ins are (see diagnosis.py)."""
+    word = one_of("note", "warning", "error")
+    return {name: Severity[word(given).upper()] for name, given in keys(value).items()}
+
+
+def thresholds(value: object) -> Mapping[str, Mapping[str, float]]:
+    """Check ids to mappings of names to numbers."""
+    return {
+        check: {name.replace("-", "_"): number(given) for name, given in keys(named).items()}
+        for check, named in keys(value).items()
+    }
+
+
 PARSERS: Mapping[str, Parser] = {
     "subject": text,
     "weights": one_of("auto", "real", "skeleton"),
@@ -139,9 +185,17 @@ PARSERS: Mapping[str, Parser] = {
     "require": names,
     "static": switch,
     "timeout": seconds,
-    "format": one_of("text", "json"),
+    "format": one_of(*FORMATS),
     "output": destination,
+    "report": reports,
     "figures": text,
+    "baseline": text,
+    "update_baseline": switch,
+    "suppress": suppressions,
+    "severity": severities,
+    "thresholds": thresholds,
+    "checks_dir": texts,
+    "no_plugins": switch,
     "color": one_of("auto", "always", "never"),
     "verbose": whole(0),
     "quiet": switch,

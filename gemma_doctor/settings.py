@@ -12,6 +12,7 @@ from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.finding import Severity
 from gemma_doctor.prompt import Prompt
 from gemma_doctor.setting_values import PARSERS
+from gemma_doctor.suppression import Suppression
 
 DEFAULT_SUBJECT = "gemma-3-270m"
 
@@ -41,10 +42,19 @@ class Settings:
         routes: ids of the routes in use; empty for those that everyone takes.
         depth: "quick" (routes in use), "default", or "deep" (all routes, and all of them count as in use).
         figures: folder for pictures of findings that have cells, None = draw none.
+        report: further reports of the same run: (format, path), in the order given.
+        baseline: path of a file with what is known of a good run (see baseline.py), None = there is none.
+        update_baseline: write what this run found and measured there.
+        suppress: findings that do not count, and why (see suppression.py).
+        severity: check id -> what its findings above a note count as.
+        thresholds: check id -> name -> what a finding must exceed (see `Check.thresholds`).
+        checks_dir: folders with further checks.
+        no_plugins: leave out the checks of other distributions.
         overrides: keys laid over the text decoder's published mapping; None values are written as null.
         expect: a preset name, a mapping of keys (optionally with "preset"), or None.
         fail_on: severity at which the exit code becomes 1; None = never.
         origins: field name -> "flag", "environment", "run file", "default".
+        run_file: path of the one that was read, None if there was none.
     """
 
     subject: str | None = None
@@ -73,6 +83,14 @@ class Settings:
     format: str = "text"
     output: str | None = None
     figures: str | None = None
+    report: tuple[tuple[str, str], ...] = ()
+    baseline: str | None = None
+    update_baseline: bool = False
+    suppress: tuple[Suppression, ...] = ()
+    severity: Mapping[str, Severity] = field(default_factory=dict)
+    thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    checks_dir: tuple[str, ...] = ()
+    no_plugins: bool = False
     color: str = "auto"
     verbose: int = 0
     quiet: bool = False
@@ -80,10 +98,12 @@ class Settings:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     expect: str | Mapping[str, Any] | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+    run_file: str | None = None
 
 
-RUN_FILE_ONLY = ("overrides",)
-ONLY_BY_CONFIG = ("output", "figures")  # a run file found by chance must not decide where something is written
+RUN_FILE_ONLY = ("overrides", "suppress", "severity", "thresholds")
+# a run file found by chance must not decide where something is written, or which code is run
+ONLY_BY_CONFIG = ("output", "figures", "report", "update_baseline", "checks_dir")
 PREFIX = "GEMMA_DOCTOR_"
 PROMPTS = ("prompt", "prompt_file", "chat")  # settings that give prompts; the layer that has any of them gives them all
 
@@ -131,12 +151,14 @@ def _from_run_file(path: Path, by_chance: bool) -> dict[str, Any]:
                 f"name it: gemma-doctor check --config {path.name}",
             )
         layer[name] = _parse(name, value, f"{path}: {key!r}")
-    for name in ("subject", "output", "figures"):
+    for name in ("subject", "output", "figures", "baseline"):
         if layer.get(name) is not None:
             layer[name] = _beside(path.parent, layer[name], is_subject=name == "subject")
-    for name in ("prompt_file", "chat"):
+    for name in ("prompt_file", "chat", "checks_dir"):
         if name in layer:
             layer[name] = tuple(_beside(path.parent, one, is_subject=False) for one in layer[name])
+    if "report" in layer:
+        layer["report"] = tuple((form, _beside(path.parent, to, is_subject=False)) for form, to in layer["report"])
     return layer
 
 
@@ -191,7 +213,7 @@ def resolve(flags: Mapping[str, object], environment: Mapping[str, str], folder:
 
 def _merge(layers: dict[str, dict[str, Any]], path: Path | None) -> Settings:
     values: dict[str, Any] = {}
-    names = {one.name for one in fields(Settings)} - {"origins", "subject_source"}
+    names = {one.name for one in fields(Settings)} - {"origins", "subject_source", "run_file"}
     origins = dict.fromkeys(sorted(names), "default")
     for origin, layer in reversed(layers.items()):
         prompts = {name: layer.pop(name) for name in PROMPTS if name in layer}
@@ -202,12 +224,19 @@ def _merge(layers: dict[str, dict[str, Any]], path: Path | None) -> Settings:
         values["prompts"] = prompt.given(*(values["prompts"].get(name, ()) for name in PROMPTS))
     sources = {"flag": "argument", "run file": f"run file {path}"}
     origin = origins["subject"]
-    settings = Settings(**values, subject_source=sources.get(origin, origin), origins=origins)
+    settings = Settings(
+        **values,
+        subject_source=sources.get(origin, origin),
+        origins=origins,
+        run_file=str(path) if path is not None else None,
+    )
     if settings.strict_skips and settings.subject is None:
         raise DoctorError(
             "strict skips need a SUBJECT: no SUBJECT and no run file with one was found here",
             "name it: gemma-doctor check SUBJECT --strict-skips",
         )
+    if settings.update_baseline and settings.baseline is None:
+        raise DoctorError("--update-baseline needs to know the file", "name it: --baseline FILE --update-baseline")
     if settings.quiet and settings.verbose:
         raise DoctorError("quiet and verbose exclude each other", "keep one of -q and -v")
     return settings

@@ -499,7 +499,7 @@ def test_it_imports_neither_torch_nor_transformers() -> None:
 
 
 def test_static_runs_match_release_and_family(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr("gemma_doctor.diagnose.version_of", lambda package: "4.51.3")
+    monkeypatch.setattr("gemma_doctor.diagnosis.version_of", lambda package: "4.51.3")
     assert cli.main(["check", "gemma-3-270m", "--static", "--format", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     (result,) = (one for one in report["results"] if one["check"] == "known-release")

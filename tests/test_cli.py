@@ -20,7 +20,7 @@ import pytest
 from fake_reports import CRASHED, HEALTHY, INTERRUPTED, LATE, SICK, UNABLE
 
 import gemma_doctor
-from gemma_doctor import cli, diagnose, presets, registry, routes
+from gemma_doctor import cli, diagnosis, presets, registry, routes
 from gemma_doctor.cli import app, check, output
 from gemma_doctor.cli.explain import render as explained
 from gemma_doctor.cli.output import wants_color
@@ -54,7 +54,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Report | Callable[[Sett
             progress("about to run")
             return what(settings) if callable(what) else what
 
-        monkeypatch.setattr(diagnose, "diagnose", fake)
+        monkeypatch.setattr(diagnosis, "diagnose", fake)
         return seen
 
     return arrange
@@ -132,7 +132,7 @@ def test_quiet_keeps_progress_away(answer: Callable, capsys: pytest.CaptureFixtu
 
 
 def test_every_setting_is_a_flag_and_every_flag_a_setting() -> None:
-    assert set(inspect.signature(check.check).parameters) == (set(PARSERS) - set(RUN_FILE_ONLY)) | {"config"}
+    assert set(inspect.signature(check.check).parameters) == (set(PARSERS) - set(RUN_FILE_ONLY)) | {"config", "show_config"}
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

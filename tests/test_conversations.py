@@ -15,7 +15,7 @@ from tiny_model import END_OF_TURN, EOS, START_OF_TURN, tiny_folder
 from gemma_doctor import compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.tokens import Tokens
-from gemma_doctor.diagnose import chosen_checks, diagnose
+from gemma_doctor.diagnosis import chosen_checks, diagnose
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import GREEDY, Generations
 from gemma_doctor.examine import examine

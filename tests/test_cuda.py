@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gemma_doctor import compat, demo
-from gemma_doctor.diagnose import diagnose
+from gemma_doctor.diagnosis import diagnose
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.settings import Settings
 

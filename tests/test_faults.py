@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.drill import COMBINATIONS, ELSEWHERE, ROOT, twin_of
 from gemma_doctor.capture.collector import Collector
-from gemma_doctor.diagnose import chosen_checks, conclude
+from gemma_doctor.diagnosis import chosen_checks, conclude
 from gemma_doctor.drill import HealthyTwin
 from gemma_doctor.drilled import Drilled, Verdict
 from gemma_doctor.errors import DoctorError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_reports import EARLY_DROP, HEALTHY, RIGHT_PADDING, SHIFT, SICK, result, with_results
 
-from gemma_doctor import cli, diagnose
+from gemma_doctor import cli, diagnosis
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.finding import Cells, Outcome, Report
 
@@ -29,7 +29,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def examine(monkeypatch: pytest.MonkeyPatch, report: Report, *flags: str) -> int:
-    monkeypatch.setattr(diagnose, "diagnose", lambda settings, progress: report)
+    monkeypatch.setattr(diagnosis, "diagnose", lambda settings, progress: report)
     return cli.main(["check", "gemma-3-270m", *flags])
 
 
@@ -78,7 +78,7 @@ def test_no_folder_is_refused_before_the_run(
     folder: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("taken").write_text("a file")
-    monkeypatch.setattr(diagnose, "diagnose", lambda settings, progress: pytest.fail("it ran"))
+    monkeypatch.setattr(diagnosis, "diagnose", lambda settings, progress: pytest.fail("it ran"))
     assert cli.main(["check", "gemma-3-270m", "--figures", folder]) == 2
     out, err = capsys.readouterr()
     assert out == ""

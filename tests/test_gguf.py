@@ -15,7 +15,7 @@ from checks.config.gguf_metadata import gguf_metadata
 from gemma_doctor import compat, demo, dequantised, disk, gguf_config, gguf_file
 from gemma_doctor.capture.gguf import gguf_facts
 from gemma_doctor.check import NotApplicable
-from gemma_doctor.diagnose import diagnose
+from gemma_doctor.diagnosis import diagnose
 from gemma_doctor.drill import HealthyTwin
 from gemma_doctor.drilled import Verdict
 from gemma_doctor.errors import DoctorError

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from gemma_doctor import presets
-from gemma_doctor.diagnose import diagnose
+from gemma_doctor.diagnosis import diagnose
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.published import text_part

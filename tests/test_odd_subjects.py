@@ -13,7 +13,7 @@ from gemma_doctor import compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.hooks import hooked
 from gemma_doctor.capture.model_facts import attention_modules
-from gemma_doctor.diagnose import chosen_checks, conclude, diagnose
+from gemma_doctor.diagnosis import chosen_checks, conclude, diagnose
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.examine import examine
 from gemma_doctor.faults import attention_of

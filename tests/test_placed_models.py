@@ -16,7 +16,7 @@ from gemma_doctor import compat, loading
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.reference import References
 from gemma_doctor.check import CouldNotLook
-from gemma_doctor.diagnose import chosen_checks
+from gemma_doctor.diagnosis import chosen_checks
 from gemma_doctor.examine import examine
 from gemma_doctor.finding import Outcome, Severity
 from gemma_doctor.settings import Settings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemma_doctor import presets, registry, routes
-from gemma_doctor.diagnose import chosen_checks
+from gemma_doctor.diagnosis import chosen_checks
 from gemma_doctor.evidence import frozen
 from gemma_doctor.finding import Outcome
 from gemma_doctor.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 
 from gemma_doctor import compat, demo
 from gemma_doctor.capture.collector import Collector
-from gemma_doctor.diagnose import chosen_checks, conclude
+from gemma_doctor.diagnosis import chosen_checks, conclude
 from gemma_doctor.examine import examine
 from gemma_doctor.faults import all_faults
 from gemma_doctor.finding import Finding, Severity

@@ -11,7 +11,7 @@ from test_config_checks import LONG_AND_SHORT
 
 from gemma_doctor.checks.positions.rope_positions import rope_positions
 from gemma_doctor.checks.positions.rope_theta import rope_theta
-from gemma_doctor.diagnose import chosen_checks
+from gemma_doctor.diagnosis import chosen_checks
 from gemma_doctor.evidence import SLIDING, Floats, RopeClaim, Trace, Turn, frozen
 from gemma_doctor.finding import CheckResult, Finding, Outcome
 from gemma_doctor.oracle import inverse_frequencies

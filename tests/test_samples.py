@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gemma_doctor import settings
-from gemma_doctor.diagnose import diagnose
+from gemma_doctor.diagnosis import diagnose
 from gemma_doctor.finding import Severity
 
 SAMPLES = Path(__file__).parent.parent / "sample_configs"

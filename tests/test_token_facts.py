@@ -18,7 +18,7 @@ from gemma_doctor import compat
 from gemma_doctor.capture import tokenizer, tokenizer_texts, tokenizer_words
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.check import NotApplicable
-from gemma_doctor.diagnose import chosen_checks
+from gemma_doctor.diagnosis import chosen_checks
 from gemma_doctor.evidence import Generations
 from gemma_doctor.examine import examine
 from gemma_doctor.faults import all_faults

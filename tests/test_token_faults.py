@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from gemma_doctor import compat
 from gemma_doctor.capture.collector import Collector
-from gemma_doctor.diagnose import chosen_checks, conclude
+from gemma_doctor.diagnosis import chosen_checks, conclude
 from gemma_doctor.drill import HealthyTwin
 from gemma_doctor.drilled import Verdict
 from gemma_doctor.examine import examine

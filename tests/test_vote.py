@@ -12,7 +12,7 @@ from gemma_doctor import registry, routes
 from gemma_doctor.capture.hooks import hooked
 from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 from gemma_doctor.check import needs_of
-from gemma_doctor.diagnose import chosen_checks, diagnose
+from gemma_doctor.diagnosis import chosen_checks, diagnose
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import RouteRun, Trace
 from gemma_doctor.finding import Examined, Finding, Location, Severity

@@ -11,8 +11,10 @@ from gemma_doctor.cli import options
 from gemma_doctor.cli.deadline import deadline_or_error
 from gemma_doctor.cli.figures import drawn, require_folder
 from gemma_doctor.cli.options import Word, Words, option, switch
-from gemma_doctor.cli.output import Destination, aside, say, terminal_width, wants_color
+from gemma_doctor.cli.output import aside, say, write
+from gemma_doctor.cli.reports import Reports
 from gemma_doctor.finding import Report
+from gemma_doctor.report.formats import FORMATS
 
 if TYPE_CHECKING:  # reading YAML and the like can wait until after --help
     from gemma_doctor.settings import Settings
@@ -57,8 +59,19 @@ def check(
         bool, switch("--static", "Look at the published file only; loads no model and is done at once.")
     ] = False,
     timeout: options.Timeout = None,
-    format: Annotated[Word, option("text|json", "Form of the report. [text]")] = None,
+    format: Annotated[Word, option("|".join(FORMATS), "Form of the report. [text]")] = None,
     output: Annotated[Word, option("FILE", "Write the report there instead of to stdout.")] = None,
+    report: Annotated[
+        Words, option("FORMAT=FILE", "Write the report there as well, in this form; may be given several times.")
+    ] = None,
+    baseline: Annotated[
+        Word, option("FILE", "What is known of a good run: findings in it do not count, worse figures are findings.")
+    ] = None,
+    update_baseline: Annotated[
+        bool, switch("--update-baseline", "Write what this run finds and measures into that file.")
+    ] = False,
+    checks_dir: options.ChecksDir = None,
+    no_plugins: options.NoPlugins = False,
     figures: Annotated[
         Word, option("DIR", "Draw the wrong cells of each finding that has some, as CHECK-N.png in this folder.")
     ] = None,
@@ -70,13 +83,20 @@ def check(
         ),
     ] = 0,
     quiet: Annotated[bool, switch("-q --quiet", "Only headline, causes and exit code; no progress.")] = False,
+    show_config: Annotated[bool, switch("--show-config", "Say what each setting is and where it comes from.")] = False,
     debug: options.Debug = False,
 ) -> None:
     """Examine a subject and say which link is broken."""
     given = {name: value for name, value in locals().items() if value not in (None, False, 0, [])}
+    given.pop("show_config", None)
     from gemma_doctor.settings import resolve
 
     settings = resolve(given, os.environ)
+    if show_config:
+        from gemma_doctor.cli import shown_settings
+
+        write(shown_settings.render(settings))
+        return
     with options.ending(settings.debug):
         exit_code = _run(settings)
     raise typer.Exit(exit_code)
@@ -85,7 +105,7 @@ def check(
 def _run(settings: Settings) -> int:
     if settings.figures is not None:
         require_folder(settings.figures)
-    with Destination(settings.output) as destination:
+    with Reports(settings) as reports:
         report = _examine(settings)
         try:
             if settings.figures is not None:
@@ -94,36 +114,13 @@ def _run(settings: Settings) -> int:
                 if not curves and not any(finding.figure for finding in report.findings):
                     say("figures: none drawn; only findings of mask-pattern have cells to draw, and recall a curve")
         finally:  # what was found is said in any case
-            destination.write(_render(report, settings))
-    if destination.path is not None:
-        _say_in_short(report, settings.output)
+            reports.write(report)
     return report.exit_code
-
-
-def _say_in_short(report: Report, path: str | None) -> None:
-    """What a person needs who only sees the log of a gate that stopped."""
-    from gemma_doctor.report.verdict import exit_reason, headline
-
-    for finding in report.deciding:
-        say(f"{finding.severity.word} {finding.check}: {finding.title}; observed {finding.observed}")
-    say(f"{headline(report)}; exit {report.exit_code} ({exit_reason(report)}); report written to {path}")
 
 
 def _examine(settings: Settings) -> Report:
     progress = (lambda line: None) if settings.quiet else say
     with deadline_or_error(settings.timeout), aside():
-        from gemma_doctor.diagnose import diagnose
+        from gemma_doctor.diagnosis import diagnose
 
         return diagnose(settings, progress)
-
-
-def _render(report: Report, settings: Settings) -> str:
-    if settings.format == "json":
-        from gemma_doctor.report import json
-
-        return json.render(report)
-    from gemma_doctor.report import text
-
-    width = terminal_width() if settings.output is None else None
-    color = wants_color(settings.color, os.environ, is_terminal=width is not None)
-    return text.render(report, width, color, verbosity=-1 if settings.quiet else settings.verbose)

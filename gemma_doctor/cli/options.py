@@ -53,6 +53,8 @@ AttnImplementation = Annotated[Word, option("NAME", "Attention backend: eager, s
 Seed = Annotated[Word, option("N", "Of random weights and tokens. [0]")]
 Timeout = Annotated[Word, option("SECONDS", "End the run after this time, report what is known, exit 2.")]
 Color = Annotated[Word, option("auto|always|never", "Colours on a terminal. [auto]")]
+ChecksDir = Annotated[Words, option("DIR", "Folder with further checks; may be given several times.")]
+NoPlugins = Annotated[bool, switch("--no-plugins", "Leave out the checks of other distributions.")]
 Debug = Annotated[bool, switch("--debug", "Show the traceback of whatever ends the run.")]
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import enum
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
 from gemma_doctor.finding import CheckResult, Examined, Finding, Outcome, Report
+from gemma_doctor.fingerprint import fingerprints
 from gemma_doctor.report import verdict
 
 SCHEMA_VERSION = 1
@@ -29,6 +30,8 @@ def schema() -> dict[str, Any]:
 
 def render(report: Report) -> str:
     """The report as JSON, pure ASCII (whatever a model's name holds, no terminal acts on it), ending in a newline."""
+    known = [one.finding for one in report.suppressed]
+    prints = iter(fingerprints((*report.findings, *known)))
     document = {
         "schema_version": SCHEMA_VERSION,
         "gemma_doctor": report.version,
@@ -43,7 +46,11 @@ def render(report: Report) -> str:
         "passes": report.passes,
         "remarks": report.remarks,
         "counts": _counts(report),
-        "results": [_result(result) for result in report.results],
+        "results": [_result(result, prints) for result in report.results],
+        "suppressed": [
+            {"finding": _finding(one.finding, next(prints)), "reason": one.reason, "source": one.source}
+            for one in report.suppressed
+        ],
         "timing": report.timing,
     }
     return json.dumps(plain(document), indent=2, allow_nan=False) + "\n"
@@ -55,18 +62,19 @@ def _counts(report: Report) -> dict[str, int]:
         "consequences": len(report.consequences),
         "warnings": len(report.warnings),
         "notes": len(report.notes),
+        "suppressed": len(report.suppressed),
         **{outcome.value: report.count(outcome) for outcome in Outcome},
     }
 
 
-def _result(result: CheckResult) -> dict[str, Any]:
+def _result(result: CheckResult, prints: Iterator[str]) -> dict[str, Any]:
     return {
         "check": result.check,
         "group": result.group,
         "outcome": result.outcome.value,
         "reason": result.reason,
         "examined": _examined(result.examined) if result.examined else None,
-        "findings": [_finding(finding) for finding in result.findings],
+        "findings": [_finding(finding, next(prints)) for finding in result.findings],
     }
 
 
@@ -76,9 +84,14 @@ def _examined(examined: Examined) -> dict[str, Any]:
     return told if examined.curve else {key: value for key, value in told.items() if key != "curve"}
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding, fingerprint: str) -> dict[str, Any]:
     """Of its figure only the file's name: the folder is known to whoever named it."""
-    return {**asdict(finding), "severity": finding.severity.word, "figure": PurePath(finding.figure).name}
+    return {
+        **asdict(finding),
+        "severity": finding.severity.word,
+        "figure": PurePath(finding.figure).name,
+        "fingerprint": fingerprint,
+    }
 
 
 def plain(value: Any) -> Any:

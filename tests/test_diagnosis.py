@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gemma_doctor.check import Check, CouldNotLook, NotApplicable, needs_of
-from gemma_doctor.diagnose import chosen_checks, exit_code
+from gemma_doctor.diagnosis import chosen_checks, exit_code
 from gemma_doctor.errors import DoctorError, TimedOut
 from gemma_doctor.evidence import Config, PaddedBatch, Trace
 from gemma_doctor.examine import examine, run_check

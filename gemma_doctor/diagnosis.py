@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import datetime
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from gemma_doctor import __version__, registry, routes
+from gemma_doctor import __version__, registry, routes, suppression
 from gemma_doctor.advisories import concerning
 from gemma_doctor.check import Check
+from gemma_doctor.config_lines import located
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import Advisories
 from gemma_doctor.examine import PublishedOnly, Source, examine
 from gemma_doctor.facts import report_facts, version_of
 from gemma_doctor.finding import CheckResult, Outcome, Report
+from gemma_doctor.overruling import overruled, require_known, with_severities
 from gemma_doctor.recognition import recognised
 from gemma_doctor.settings import Progress, Settings
-from gemma_doctor.subject import resolve
+from gemma_doctor.subject import Subject, resolve
 from gemma_doctor.triage import triage
 from gemma_doctor.vote import with_effects, with_sides
+
+if TYPE_CHECKING:  # they import torch
+    from gemma_doctor.capture.collector import Collector
+    from gemma_doctor.loading import Patient
 
 
 def diagnose(settings: Settings, progress: Progress) -> Report:
@@ -34,35 +42,68 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
     started = time.perf_counter()
     checks = chosen_checks(settings)
     subject = resolve(settings)
-    collector, phases = None, {}
     if settings.static:
         in_use = routes.declared(settings.routes, settings.depth)
-        source: Source = PublishedOnly(
-            subject.config, concerning(version_of("transformers"), subject.config, in_use=in_use)
-        )
-        results, stopped = examine(checks, source)
-    else:
-        from gemma_doctor.capture.collector import Collector  # imports torch
-        from gemma_doctor.loading import admit
+        known = concerning(version_of("transformers"), subject.config, in_use=in_use)
+        return _report(subject, settings, checks, PublishedOnly(subject.config, known), {}, started)
+    from gemma_doctor.loading import admit  # imports torch
 
-        loading = time.perf_counter()
-        patient = admit(subject, settings, progress)
-        subject = patient.subject
-        source = collector = Collector(patient, settings, progress)
-        phases = {"import": loading - started, "load": time.perf_counter() - loading}
-        with patient.threads():
-            results, stopped = examine(checks, collector)
+    loading = time.perf_counter()
+    patient = admit(subject, settings, progress)
+    phases = {"import": loading - started, "load": time.perf_counter() - loading}
+    return diagnose_patient(patient, settings, progress, checks, phases, started)
+
+
+def diagnose_patient(
+    patient: Patient,
+    settings: Settings,
+    progress: Progress,
+    checks: Sequence[Check],
+    phases: Mapping[str, float],
+    started: float,
+) -> Report:
+    """Examine a subject whose models are in memory.
+
+    Args:
+        phases: seconds that were spent before, by what on.
+        started: when, as `time.perf_counter` has it.
+    """
+    from gemma_doctor.capture.collector import Collector
+
+    collector = Collector(patient, settings, progress)
+    with patient.threads():
+        return _report(patient.subject, settings, checks, collector, phases, started)
+
+
+def _report(
+    subject: Subject,
+    settings: Settings,
+    checks: Sequence[Check],
+    source: Collector | PublishedOnly,
+    phases: Mapping[str, float],
+    started: float,
+) -> Report:
+    """Run the checks on what the source gives, and say what came of it."""
+    results, stopped = examine(checks, source, settings.thresholds)
+    results = conclude(with_severities(results, settings.severity), checks, source)
+    results = located(results, subject)
+    results, suppressed, said = suppression.apply(results, settings.suppress, datetime.date.today())
+    facts = report_facts(subject, settings, None if isinstance(source, PublishedOnly) else source)
     report = Report(
         version=__version__,
-        remarks=subject.remarks,
-        results=conclude(results, checks, source),
+        remarks=(*subject.remarks, *overruled(settings), *said),
+        results=results,
         fail_on=settings.fail_on,
         exit_code=0,
         interrupted=isinstance(stopped, KeyboardInterrupt),
-        **report_facts(subject, settings, collector),
+        suppressed=suppressed,
+        **facts,
     )
-    phases |= report.timing.get("phases", {})
-    timing = {**report.timing, "total": time.perf_counter() - started, "phases": phases}
+    timing = {
+        **report.timing,
+        "total": time.perf_counter() - started,
+        "phases": {**phases, **report.timing.get("phases", {})},
+    }
     return replace(report, exit_code=exit_code(report, settings, checks, stopped), timing=timing)
 
 
@@ -74,7 +115,8 @@ def conclude(results: Sequence[CheckResult], checks: Sequence[Check], source: So
 
 def chosen_checks(settings: Settings) -> tuple[Check, ...]:
     """The selected checks; with --static those that the published file is enough for."""
-    known = registry.built_in()
+    known = registry.available(settings.checks_dir, plugins=not settings.no_plugins)
+    require_known(settings, known)
     required = registry.expand(settings.require, known, "--require")
     chosen = registry.select(known, settings.select, settings.ignore)
     run = routes.looked_at(settings.routes, settings.depth)

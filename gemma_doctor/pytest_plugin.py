@@ -1,0 +1,1 @@
+"""For people who guard their own decoder with pytest."""
