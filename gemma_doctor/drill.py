@@ -14,14 +14,14 @@ from gemma_doctor import __version__, compat
 from gemma_doctor.capture.collector import Collector
 from gemma_doctor.capture.passes import BRIEF_EDGE
 from gemma_doctor.check import GROUPS, Check
-from gemma_doctor.diagnosis import chosen_checks, conclude
+from gemma_doctor.diagnosis import chosen_checks, conclude, exit_code
 from gemma_doctor.drilled import BROKEN, Drilled, DrillReport, Verdict
 from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
 from gemma_doctor.examine import examine
 from gemma_doctor.facts import report_facts
 from gemma_doctor.fault_names import require_known
 from gemma_doctor.faults import WAITED_FOR, Fault, all_faults
-from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity, counted
+from gemma_doctor.finding import CheckResult, Finding, Outcome, Report, Severity, counted
 from gemma_doctor.loading import Patient, admit
 from gemma_doctor.registry import built_in, select
 from gemma_doctor.routes import declared, included, looked_at
@@ -169,6 +169,28 @@ class HealthyTwin:
         if self._as_it_is() != self._state:
             return replace(drilled, verdict=Verdict.NOT_UNDONE, reason="taken out again, the subject is not as before")
         return drilled
+
+    def report(self, routes: Sequence[str] = ()) -> Report:
+        """Examine the patient as it is now, with a fault in it, say; the report that `check` would give.
+
+        Args:
+            routes: in use, beyond those that everyone takes.
+        """
+        settings = self._with(routes)
+        results, collector = _examined(self.patient, settings)
+        facts = report_facts(self.patient.subject, settings, collector)
+        report = Report(
+            version=__version__,
+            subject=facts["subject"],
+            environment=facts["environment"],
+            passes=facts["passes"],
+            remarks=self.patient.subject.remarks,
+            results=results,
+            fail_on=settings.fail_on,
+            exit_code=0,
+            timing={**facts["timing"], "total": 0.0},
+        )
+        return replace(report, exit_code=exit_code(report, settings, chosen_checks(settings), None))
 
     def _with(self, routes: Sequence[str]) -> Settings:
         in_use = (*self._settings.routes, *included("quick"), *routes)
