@@ -132,7 +132,10 @@ def test_quiet_keeps_progress_away(answer: Callable, capsys: pytest.CaptureFixtu
 
 
 def test_every_setting_is_a_flag_and_every_flag_a_setting() -> None:
-    assert set(inspect.signature(check.check).parameters) == (set(PARSERS) - set(RUN_FILE_ONLY)) | {"config", "show_config"}
+    assert set(inspect.signature(check.check).parameters) == (set(PARSERS) - set(RUN_FILE_ONLY)) | {
+        "config",
+        "show_config",
+    }
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -455,3 +458,17 @@ def test_what_libraries_quote_cannot_act_on_the_terminal() -> None:
     written = io.StringIO()
     output.Escaped(written).write("warning: \x1b[31mevil\x1b[0m\r 10%\nnext\tline")
     assert written.getvalue() == "warning: \\x1b[31mevil\\x1b[0m\r 10%\nnext\tline"
+
+
+@pytest.mark.parametrize("command", ["plan", "drill"])
+def test_a_command_with_fewer_formats_refuses_the_others(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--format is 'sarif'; it takes text or json here" in refused(capsys, command, "--format", "sarif")
+
+
+def test_the_format_of_a_run_file_is_meant_for_check(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("gemma-doctor.yaml").write_text("subject: gemma-3-1b-it\nformat: json\n", encoding="utf-8")
+    assert cli.main(["plan", "--context", "1024", "--memory", "80GB"]) == 0
+    assert capsys.readouterr().out.startswith("{")
+    Path("gemma-doctor.yaml").write_text("subject: gemma-3-1b-it\nformat: sarif\n", encoding="utf-8")
+    assert cli.main(["plan", "--context", "1024", "--memory", "80GB"]) == 0
+    assert capsys.readouterr().out.startswith("gemma-3-1b-it: ")

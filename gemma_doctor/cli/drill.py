@@ -102,6 +102,7 @@ def _of_a_drill(settings: Settings) -> Settings:
         settings,
         weights=settings.weights if by_flag else "skeleton",
         origins=settings.origins if by_flag else {**settings.origins, "weights": "default"},
+        format=options.text_or_json(settings),
         output=settings.output if settings.origins["output"] == "flag" else None,
         prompts=plain.prompts,
         max_new_tokens=plain.max_new_tokens,

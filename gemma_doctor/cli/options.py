@@ -5,11 +5,15 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gemma_doctor.cli.output import say
+from gemma_doctor.errors import DoctorError
+
+if TYPE_CHECKING:
+    from gemma_doctor.settings import Settings
 
 Word = str | None
 Words = list[str] | None
@@ -56,6 +60,19 @@ Color = Annotated[Word, option("auto|always|never", "Colours on a terminal. [aut
 ChecksDir = Annotated[Words, option("DIR", "Folder with further checks; may be given several times.")]
 NoPlugins = Annotated[bool, switch("--no-plugins", "Leave out the checks of other distributions.")]
 Debug = Annotated[bool, switch("--debug", "Show the traceback of whatever ends the run.")]
+
+
+def text_or_json(settings: Settings) -> str:
+    """The format of a command that has no others. A run file's is meant for `check`.
+
+    Raises:
+        DoctorError: another one was asked for.
+    """
+    if settings.format in ("text", "json"):
+        return settings.format
+    if settings.origins.get("format") == "run file":
+        return "text"
+    raise DoctorError(f"--format is {settings.format!r}; it takes text or json here", "check has more of them")
 
 
 @contextmanager

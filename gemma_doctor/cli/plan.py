@@ -48,7 +48,7 @@ def plan(
     settings = resolve({name: value for name, value in flags.items() if value is not None}, os.environ)
     with aside():
         made = make(settings, tokens, rows or 1, size)
-    write(report.document(made) if settings.format == "json" else report.text(made))
+    write(report.document(made) if options.text_or_json(settings) == "json" else report.text(made))
     raise typer.Exit(1 if made.fits(made.asked) is False else 0)
 
 
