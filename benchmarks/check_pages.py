@@ -10,7 +10,6 @@ An example is what a check said when a fault of `gemma_doctor/faults/` was put i
 from __future__ import annotations
 
 import argparse
-import inspect
 import re
 import sys
 import tempfile
@@ -20,9 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemma_doctor import documentation
 from gemma_doctor.check import GROUPS, Check
 from gemma_doctor.cli.listing import needs
-from gemma_doctor.registry import HEADINGS, built_in
+from gemma_doctor.registry import built_in
 
 if TYPE_CHECKING:
     from gemma_doctor.drill import HealthyTwin
@@ -91,22 +91,19 @@ def page(check: Check, example: str) -> str:
 
 def _sections(check: Check) -> Iterator[str]:
     """The docstring's headings and their texts, as Markdown; its first sentence is the check's title already."""
-    text = inspect.cleandoc(sys.modules[check.function.__module__].__doc__ or "")
-    body: list[str] = []
-    for line in text.splitlines():
-        if line in HEADINGS:
-            if body:
-                yield _dedented(body)
-            yield f"## {line}"
-            body = []
-        elif body or line.startswith(" "):
-            body.append(line)
-    if body:
-        yield _dedented(body)
+    for heading, body in documentation.read(check.documentation).sections.items():
+        yield f"## {heading}"
+        yield _escaped(body) if heading != "References" else _linked(body)
 
 
-def _dedented(lines: list[str]) -> str:
-    return _escaped(inspect.cleandoc("\n".join(["", *lines])))
+def _linked(references: str) -> str:
+    """References with links to those that have an address."""
+    text = " ".join(references.split())
+    parts, rest = [], text
+    for written, address in documentation.addresses(text):
+        before, _, rest = rest.partition(written)
+        parts += [_escaped(before), f"[{written}]({address})" if written != address else f"<{address}>"]
+    return "".join([*parts, _escaped(rest)])
 
 
 def _escaped(text: str) -> str:

@@ -20,6 +20,9 @@ CheckFunction = Callable[..., Iterator["Finding | Examined"]]
 # The reading path. A finding can follow only from one at an earlier gate (triage.py).
 GROUPS = ("config", "tokens", "positions", "mask", "cache", "numerics", "generation")
 
+# The source of the checks of this distribution.
+BUILT_IN = "gemma-doctor"
+
 # What a check may ask for, and what that needs, in words.
 EVIDENCE_TYPES: dict[type, str] = {
     evidence.Config: "config",
@@ -100,7 +103,7 @@ class Check:
     function: CheckFunction
     needs: tuple[Need, ...]
     decides_before: str = ""
-    source: str = "gemma-doctor"
+    source: str = BUILT_IN
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -113,6 +116,11 @@ class Check:
     @property
     def title(self) -> str:
         return (inspect.getdoc(self.function) or "").strip().splitlines()[0]
+
+    @property
+    def documentation(self) -> str:
+        """The docstring of its module: what `explain` prints."""
+        return inspect.cleandoc(self.function.__globals__["__doc__"] or "")
 
     @property
     def routes(self) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def _report(
     """Run the checks on what the source gives, and say what came of it."""
     results, stopped = examine(checks, source, settings.thresholds)
     results = conclude(with_severities(results, settings.severity), checks, source)
-    results = located(results, subject)
+    results = located(results, subject, settings)
     results, suppressed, said = suppression.apply(results, settings.suppress, datetime.date.today())
     facts = report_facts(subject, settings, None if isinstance(source, PublishedOnly) else source)
     report = Report(
@@ -97,6 +97,7 @@ def _report(
         exit_code=0,
         interrupted=isinstance(stopped, KeyboardInterrupt),
         suppressed=suppressed,
+        documentation={one.id: one.documentation for one in checks},
         **facts,
     )
     timing = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from gemma_doctor.config_lines import shown_path
 from gemma_doctor.settings import Settings
 from gemma_doctor.subject import Subject
 
@@ -21,6 +22,7 @@ def report_facts(subject: Subject, settings: Settings, collector: Collector | No
         "name": subject.name,
         "kind": subject.kind,
         "subject_source": settings.subject_source,
+        "config_file": shown_path(subject, settings),
         "family": published.family,
         "layers": published.layers,
         "layer_kinds": published.layer_kinds,

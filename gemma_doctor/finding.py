@@ -323,6 +323,7 @@ class Report:
         interrupted: the user pressed Ctrl-C; results hold what was known by then.
         suppressed: findings that are known and do not count; they stand in no result. A check whose findings are all
             suppressed still has the outcome FAIL: the subject is as it is.
+        documentation: of every selected check, by its id: what `explain` prints.
     """
 
     version: str
@@ -336,6 +337,7 @@ class Report:
     timing: Mapping[str, Any] = field(default_factory=dict)
     interrupted: bool = False
     suppressed: tuple[Suppressed, ...] = ()
+    documentation: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -14,11 +14,11 @@ from gemma_doctor.oracle import FINDING_FLOORS
 WHAT = {CHOICES: "token", SCORE: "continuation"}
 
 
-def is_wrong(case: RouteCase) -> bool:
-    """It crashed, or what came out is not what the reference route gives. A refusal is neither wrong nor right."""
+def is_wrong(case: RouteCase, floors: float = FINDING_FLOORS) -> bool:
+    """It crashed, or what came out lies beyond so many noise floors. A refusal is neither wrong nor right."""
     if case.crash is not None:
         return not case.crash.refused
-    return not case.finite or bool(case.beyond(FINDING_FLOORS).any())
+    return not case.finite or bool(case.beyond(floors).any())
 
 
 def is_right(case: RouteCase) -> bool:
@@ -26,12 +26,13 @@ def is_right(case: RouteCase) -> bool:
     return case.crash is None and len(case.positions) > 0 and not is_wrong(case)
 
 
-def parity(route: RouteRun, do: str) -> Iterator[Finding | Examined]:
+def parity(route: RouteRun, do: str, floors: float = FINDING_FLOORS) -> Iterator[Finding | Examined]:
     """The route gives the logits of the reference route, crashes nowhere, and is not refused.
 
     Args:
         route: what was run.
         do: what to do about a difference.
+        floors: beyond how many noise floors a difference counts.
 
     Raises:
         CouldNotLook: nothing could be compared.
@@ -41,9 +42,9 @@ def parity(route: RouteRun, do: str) -> Iterator[Finding | Examined]:
     compared = [case for case in route.cases if case.crash is None]
     yield from _refusals(route)
     yield from _crashes(route, severity)
-    wrong = [case for case in compared if is_wrong(case)]
+    wrong = [case for case in compared if is_wrong(case, floors)]
     if wrong:
-        yield _difference(route, wrong, len(compared), severity, do)
+        yield _difference(route, wrong, len(compared), severity, do, floors)
     if compared:
         yield Examined(sum(len(case.positions) for case in compared), _sentence(compared, route), route.route)
     elif any(map(is_wrong, route.cases)):
@@ -127,10 +128,12 @@ def _meanwhile(route: RouteRun) -> str:
 # --- what differs ----------------------------------------------------------------------------------------------------
 
 
-def _difference(route: RouteRun, wrong: Sequence[RouteCase], cases: int, severity: Severity, do: str) -> Finding:
+def _difference(
+    route: RouteRun, wrong: Sequence[RouteCase], cases: int, severity: Severity, do: str, floors: float
+) -> Finding:
     case = wrong[0]
     boundary = case.name
-    where = np.flatnonzero(case.beyond(FINDING_FLOORS))
+    where = np.flatnonzero(case.beyond(floors))
     if len(where) and case.compared != SCORE:
         token = int(case.positions[where[0]])
         boundary += f", first for token {token}, {_length(token, case)}"
@@ -142,9 +145,7 @@ def _difference(route: RouteRun, wrong: Sequence[RouteCase], cases: int, severit
         severity=severity,
         where=_where(route, wrong, boundary),
         observed=_observed(case),
-        expected=f"at most {FINDING_FLOORS * case.floor:.2g}, {FINDING_FLOORS} noise floors"
-        if case.finite
-        else "finite logits",
+        expected=f"at most {floors * case.floor:.2g}, {floors:g} noise floors" if case.finite else "finite logits",
         effect=_effect(wrong, cases),
         meanwhile=_meanwhile(route),
         do=do,

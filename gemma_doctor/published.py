@@ -61,6 +61,7 @@ def read(mapping: Mapping[str, Any], origin: str) -> ConfigFacts:
         max_positions=_whole(text, "max_position_embeddings"),
         causal=text.get("use_bidirectional_attention") not in (True, "all"),
         raw=text,
+        prefix=prefix,
     )
 
 

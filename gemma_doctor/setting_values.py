@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gemma_doctor import suppression
@@ -19,30 +20,45 @@ from gemma_doctor.suppression import Suppression
 Parser = Callable[[object], Any]
 
 
-def one_of(*words: str) -> Parser:
-    def parse(value: object) -> str:
-        if value not in words:
-            close = suggest(str(value), words)
-            raise ValueError(f"is {value!r}; it takes {', '.join(words[:-1])} or {words[-1]}{close}")
+@dataclass(frozen=True)
+class OneOf:
+    """Takes one of some words."""
+
+    words: tuple[str, ...]
+
+    def __call__(self, value: object) -> str:
+        if value not in self.words:
+            close = suggest(str(value), self.words)
+            raise ValueError(f"is {value!r}; it takes {', '.join(self.words[:-1])} or {self.words[-1]}{close}")
         return str(value)
 
-    return parse
 
+@dataclass(frozen=True)
+class Whole:
+    """Takes a whole number from `least` to `most` (None: without end)."""
 
-def whole(least: int, most: int | None = None) -> Parser:
-    def parse(value: object) -> int:
+    least: int
+    most: int | None = None
+
+    def __call__(self, value: object) -> int:
         try:
             number = int(value) if isinstance(value, str) else value
         except ValueError:
             number = None
         if not isinstance(number, int) or isinstance(number, bool):
             raise ValueError(f"is {value!r}; it takes a whole number")
-        if number < least or (most is not None and number > most):
-            limits = f"from {least} to {most}" if most is not None else f"of at least {least}"
+        if number < self.least or (self.most is not None and number > self.most):
+            limits = f"from {self.least} to {self.most}" if self.most is not None else f"of at least {self.least}"
             raise ValueError(f"is {number}; it takes a number {limits}")
         return number
 
-    return parse
+
+def one_of(*words: str) -> OneOf:
+    return OneOf(words)
+
+
+def whole(least: int, most: int | None = None) -> Whole:
+    return Whole(least, most)
 
 
 def number(value: object) -> float:
@@ -83,8 +99,11 @@ def destination(value: object) -> str | None:
     return None if path == "-" else path
 
 
+DEVICE = r"auto|cpu|mps|cuda(:\d+)?"
+
+
 def device(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
+    if not isinstance(value, str) or not re.fullmatch(DEVICE, value):
         raise ValueError(f"is {value!r}; it takes auto, cpu, cuda, cuda:0 (1, 2 ...) or mps")
     return value
 
@@ -108,9 +127,13 @@ def texts(value: object) -> tuple[str, ...]:
     return tuple(text(part) for part in parts)
 
 
+SEVERITIES = tuple(one.word for one in Severity)
+NEVER = "never"
+
+
 def severity(value: object) -> Severity | None:
-    word = one_of("note", "warning", "error", "never")(value)
-    return None if word == "never" else Severity[word.upper()]
+    word = one_of(*SEVERITIES, NEVER)(value)
+    return None if word == NEVER else Severity[word.upper()]
 
 
 def keys(value: object) -> Mapping[str, Any]:
@@ -148,7 +171,7 @@ def suppressions(value: object) -> tuple[Suppression, ...]:
 
 def severities(value: object) -> Mapping[str, Severity]:
     """Check ids to words. Whether there are such checks is known only when plug-ins are (see diagnosis.py)."""
-    word = one_of("note", "warning", "error")
+    word = one_of(*SEVERITIES)
     return {name: Severity[word(given).upper()] for name, given in keys(value).items()}
 
 

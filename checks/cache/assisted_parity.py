@@ -15,7 +15,7 @@ How to fix
 Known limits
     Tokens are compared, not logits: some releases return overlapping blocks of logits. The drafter is a second copy of
     the weights: real ones are copied only if the route is declared, else it runs on a skeleton. It has the model's own
-    tokenizer.
+    tokenizer. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers issue 46629 (5.0.0, 5.12.0-5.13.1: ValueError out of crop() past the window) and pull request 48280
@@ -30,10 +30,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def assisted_parity(route: Annotated[RouteRun, "assisted"]) -> Iterator[Finding | Examined]:
+def assisted_parity(
+    route: Annotated[RouteRun, "assisted"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """Assisted decoding chooses the tokens that the reference route would choose."""
-    yield from parity(route, "leave assistant_model out, or use another transformers release")
+    yield from parity(route, "leave assistant_model out, or use another transformers release", noise_floors)

@@ -11,8 +11,8 @@ How to fix
     Use num_beams=1.
 
 Known limits
-    Whether a better sequence was missed is not looked at. The score is one number a sequence: a finding names its
-    first new token, wherever the deviation began.
+    Whether a better sequence was missed is not looked at. The score is one number a sequence: a finding names its first
+    new token, wherever the deviation began. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers issue 37574 (up to 4.51 the scores are off as the cached logits are).
@@ -26,10 +26,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def beams_parity(route: Annotated[RouteRun, "beams"]) -> Iterator[Finding | Examined]:
+def beams_parity(
+    route: Annotated[RouteRun, "beams"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """Beam search gives the log-probabilities of one forward over each sequence."""
-    yield from parity(route, "use num_beams=1")
+    yield from parity(route, "use num_beams=1", noise_floors)

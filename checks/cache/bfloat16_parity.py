@@ -14,7 +14,8 @@ How to fix
 Known limits
     Of a skeleton the weights are random: activations of the real size are not reached. A mixture of experts is left
     out: rounding lets tokens choose other experts. Parameters and persistent buffers are converted, as
-    from_pretrained(dtype=...) does; `.to()` would round the frequencies as well.
+    from_pretrained(dtype=...) does; `.to()` would round the frequencies as well. A difference counts beyond 4 noise
+    floors (`noise_floors`).
 
 References
     transformers issue 25681 (frequencies of rotary embeddings rounded by a cast of the whole model).
@@ -28,10 +29,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def bfloat16_parity(route: Annotated[RouteRun, "bfloat16"]) -> Iterator[Finding | Examined]:
+def bfloat16_parity(
+    route: Annotated[RouteRun, "bfloat16"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """Cached generation in bfloat16 gives the logits of one forward, to within its own rounding."""
-    yield from parity(route, "use float32, or another half precision")
+    yield from parity(route, "use float32, or another half precision", noise_floors)

@@ -14,7 +14,8 @@ How to fix
 
 Known limits
     When both sides are wrong together (a window lost everywhere), parity sees nothing: sliding-window, mask-pattern and
-    visible-keys look at what is read. Differences below four noise floors are no findings.
+    visible-keys look at what is read. Differences below four noise floors are no findings. A difference counts beyond 4
+    noise floors (`noise_floors`).
 
 References
     transformers issue 37574 (the first 4.51 releases: logits off by 2.06 from total length W on, silent).
@@ -28,10 +29,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def cache_parity(route: Annotated[RouteRun, "cached"]) -> Iterator[Finding | Examined]:
+def cache_parity(
+    route: Annotated[RouteRun, "cached"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """Generation with a cache gives the logits of one forward over the same tokens."""
-    yield from parity(route, "see the other findings; compare another transformers release")
+    yield from parity(route, "see the other findings; compare another transformers release", noise_floors)

@@ -14,7 +14,7 @@ How to fix
 
 Known limits
     One chunk size, about a third of the window. A loop that leaves the cache to the model is forward-loop-parity's
-    business.
+    business. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers issue 43082 (4.51-4.57: the rows of a left-padded batch get wrong positions, silently); 5.0.0 refuses
@@ -29,10 +29,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def chunked_prefill_parity(route: Annotated[RouteRun, "chunked-prefill"]) -> Iterator[Finding | Examined]:
+def chunked_prefill_parity(
+    route: Annotated[RouteRun, "chunked-prefill"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """A prompt that is fed in chunks gives the logits of one forward over it."""
-    yield from parity(route, "leave prefill_chunk_size out, or feed the prompt in one forward")
+    yield from parity(route, "leave prefill_chunk_size out, or feed the prompt in one forward", noise_floors)

@@ -14,8 +14,8 @@ How to fix
     Build the cache without a config: it keeps every key. Or prefill anew.
 
 Known limits
-    A crop() that refuses in words is a note. The same three tokens are fed again. Static caches have no crop() in
-    most releases.
+    A crop() that refuses in words is a note. The same three tokens are fed again. Static caches have no crop() in most
+    releases. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers pull request 45745 (static layers) and 48280 (5.15-5.17: mask and keys disagree after several
@@ -30,10 +30,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def crop_parity(route: Annotated[RouteRun, "crop"]) -> Iterator[Finding | Examined]:
+def crop_parity(
+    route: Annotated[RouteRun, "crop"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """Decoding on after crop() gives the logits of one forward."""
-    yield from parity(route, "build the cache as DynamicCache() without a config, or prefill anew")
+    yield from parity(route, "build the cache as DynamicCache() without a config, or prefill anew", noise_floors)

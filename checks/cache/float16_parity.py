@@ -13,7 +13,8 @@ How to fix
 Known limits
     Of a skeleton the weights are random: activations of the real size are not reached. A mixture of experts is left
     out: rounding lets tokens choose other experts. Parameters and persistent buffers are converted, as
-    from_pretrained(dtype=...) does; `.to()` would round the frequencies as well.
+    from_pretrained(dtype=...) does; `.to()` would round the frequencies as well. A difference counts beyond 4 noise
+    floors (`noise_floors`).
 
 References
     transformers issue 36822 (Gemma 3 in float16: NaN, or nothing but pads).
@@ -27,10 +28,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def float16_parity(route: Annotated[RouteRun, "float16"]) -> Iterator[Finding | Examined]:
+def float16_parity(
+    route: Annotated[RouteRun, "float16"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """Cached generation in float16 gives the logits of one forward, to within its own rounding."""
-    yield from parity(route, "use float32, or another half precision")
+    yield from parity(route, "use float32, or another half precision", noise_floors)

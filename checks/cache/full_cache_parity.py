@@ -12,7 +12,8 @@ How to fix
     Prefill one token less, or crop the cache by one token before generate().
 
 Known limits
-    One row of the first two texts. The cache is the one that a forward makes by itself.
+    One row of the first two texts. The cache is the one that a forward makes by itself. A difference counts beyond 4
+    noise floors (`noise_floors`).
 
 References
     transformers documentation, page 'Cache strategies: prefill a cache': it leaves the last tokens to generate(). In
@@ -27,10 +28,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def full_cache_parity(route: Annotated[RouteRun, "full-cache"]) -> Iterator[Finding | Examined]:
+def full_cache_parity(
+    route: Annotated[RouteRun, "full-cache"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """A cache that already holds the whole prompt gives the logits of one forward."""
-    yield from parity(route, "prefill all of the prompt but its last token")
+    yield from parity(route, "prefill all of the prompt but its last token", noise_floors)

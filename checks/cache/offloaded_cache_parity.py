@@ -11,7 +11,7 @@ How to fix
     Use the default cache.
 
 Known limits
-    Needs a GPU. A race may not show in a few steps.
+    Needs a GPU. A race may not show in a few steps. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers documentation, page 'Cache strategies'.
@@ -25,10 +25,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def offloaded_cache_parity(route: Annotated[RouteRun, "offloaded-cache"]) -> Iterator[Finding | Examined]:
+def offloaded_cache_parity(
+    route: Annotated[RouteRun, "offloaded-cache"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """A cache that is kept in the main memory gives the logits of one forward."""
-    yield from parity(route, "use the default cache")
+    yield from parity(route, "use the default cache", noise_floors)

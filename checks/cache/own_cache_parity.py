@@ -13,7 +13,7 @@ How to fix
     Use the other constructor, or leave the cache to generate().
 
 Known limits
-    No padding.
+    No padding. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers documentation, page 'Cache strategies'.
@@ -27,10 +27,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def own_cache_parity(route: Annotated[RouteRun, "own-cache"]) -> Iterator[Finding | Examined]:
+def own_cache_parity(
+    route: Annotated[RouteRun, "own-cache"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """A DynamicCache built by hand gives the logits of one forward."""
-    yield from parity(route, "leave the cache to generate(), or build it the other way")
+    yield from parity(route, "leave the cache to generate(), or build it the other way", noise_floors)

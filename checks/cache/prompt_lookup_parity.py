@@ -11,7 +11,8 @@ How to fix
     Leave prompt_lookup_num_tokens out.
 
 Known limits
-    Tokens are compared, not logits: some releases return overlapping blocks of logits.
+    Tokens are compared, not logits: some releases return overlapping blocks of logits. A difference counts beyond 4
+    noise floors (`noise_floors`).
 
 References
     transformers issue 46629 (5.0.0, 5.12.0-5.13.1: ValueError out of crop() past the window). Up to 4.52 the fixed-
@@ -26,10 +27,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def prompt_lookup_parity(route: Annotated[RouteRun, "prompt-lookup"]) -> Iterator[Finding | Examined]:
+def prompt_lookup_parity(
+    route: Annotated[RouteRun, "prompt-lookup"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """Prompt lookup chooses the tokens that the reference route would choose."""
-    yield from parity(route, "leave prompt_lookup_num_tokens out, or use another transformers release")
+    yield from parity(route, "leave prompt_lookup_num_tokens out, or use another transformers release", noise_floors)

@@ -14,7 +14,7 @@ How to fix
 
 Known limits
     Three calls, two texts, one after the other; nothing concurrent. cache_implementation='static' is
-    static-cache-parity's business.
+    static-cache-parity's business. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers, generation/utils.py: generate() keeps a fixed-size cache as model._cache (read in 4.50.3 to 5.14.1;
@@ -29,10 +29,15 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def repeated_generate_parity(route: Annotated[RouteRun, "repeated-generate"]) -> Iterator[Finding | Examined]:
+def repeated_generate_parity(
+    route: Annotated[RouteRun, "repeated-generate"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """generate() called again on the same model object gives the logits of one forward."""
-    yield from parity(route, "del model._cache between calls where there is one; compare another transformers release")
+    yield from parity(
+        route, "del model._cache between calls where there is one; compare another transformers release", noise_floors
+    )

@@ -13,8 +13,8 @@ How to fix
     generate with a cache that keeps everything.
 
 Known limits
-    One conversation of two turns. A cache that was rolled back in between is crop-parity's business, one that holds
-    the whole prompt full-cache-parity's.
+    One conversation of two turns. A cache that was rolled back in between is crop-parity's business, one that holds the
+    whole prompt full-cache-parity's. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers issue 39593: a chat loop that hands past_key_values back crashes in 4.50-4.52.
@@ -28,10 +28,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def second_turn_parity(route: Annotated[RouteRun, "second-turn"]) -> Iterator[Finding | Examined]:
+def second_turn_parity(
+    route: Annotated[RouteRun, "second-turn"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """A second turn on the returned cache gives the logits of one forward over the whole conversation."""
-    yield from parity(route, "start each turn from the whole conversation, without the old cache")
+    yield from parity(route, "start each turn from the whole conversation, without the old cache", noise_floors)

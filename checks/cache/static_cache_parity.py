@@ -14,7 +14,8 @@ How to fix
     Use the default cache.
 
 Known limits
-    One row, no padding. Compiling is compiled-parity's business.
+    One row, no padding. Compiling is compiled-parity's business. A difference counts beyond 4 noise floors
+    (`noise_floors`).
 
 References
     transformers issue 37574 (up to 4.51: the ring turns one step early) and pull request 32932 (4.45-4.52: a static
@@ -29,10 +30,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def static_cache_parity(route: Annotated[RouteRun, "static-cache"]) -> Iterator[Finding | Examined]:
+def static_cache_parity(
+    route: Annotated[RouteRun, "static-cache"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """A cache of fixed size, longer than the window, gives the logits of one forward."""
-    yield from parity(route, "use the default cache")
+    yield from parity(route, "use the default cache", noise_floors)

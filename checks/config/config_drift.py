@@ -20,7 +20,8 @@ Known limits
     out, and so are published nulls, which ask for the class default. A skeleton is compared where it is not cut.
 
 References
-    transformers issues 43429 (a tied head that came loose) and 29553 (Gemma: hidden_act and hidden_activation).
+    transformers issue 43429 (a tied head that came loose); transformers issue 29553 (Gemma: hidden_act and
+    hidden_activation).
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def _changed(arrived: Iterable[Arrival]) -> Iterator[Finding]:
             observed=f"{_shown(one.after)} loaded",
             expected=f"{_shown(one.before)} (published)",
             do="set it in the configuration before the model is built from it, or use a release that reads it",
+            keys=(one.key,),
             standing=True,
         )
 
@@ -90,6 +92,7 @@ def _not_read(claim: Claim, right: str, in_force: object) -> Finding:
         observed=f"{right} {_shown(in_force)} in force, the class default",
         expected=f"{_shown(claim.value)}, as written under {_key(claim.key)}",
         do=f"rename {_key(claim.key)} to {right}",
+        keys=(claim.key,),
         standing=True,
     )
 
@@ -103,6 +106,7 @@ def _misplaced(misplaced: Iterable[Arrival]) -> Iterator[Finding]:
                 observed=f"{_shown(one.after)} in force",
                 expected=f"{_shown(one.before)}, as written at the top of the file",
                 do=f"move {_key(one.key)} into text_config, or remove it",
+                keys=(one.key,),
                 standing=True,
             )
 
@@ -125,6 +129,7 @@ def _saved(drift: ConfigDrift) -> Iterator[Finding]:
                 observed=f"{_shown(one.after)} after one round",
                 expected=f"{_shown(one.before)}, as loaded",
                 do=f"write the published {_key(one.key)} into every config.json that save_pretrained() makes",
+                keys=(one.key,),
                 standing=True,
             )
 

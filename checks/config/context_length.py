@@ -31,6 +31,8 @@ from gemma_doctor.evidence import Config, ConfigFacts, Lengths, ModelFacts
 from gemma_doctor.finding import Examined, Finding, Severity
 from gemma_doctor.oracle import made_for, reach
 
+POSITIONS = "max_position_embeddings"
+
 
 @check()
 def context_length(config: Config, facts: ModelFacts | None, lengths: Lengths | None) -> Iterator[Finding | Examined]:
@@ -41,7 +43,7 @@ def context_length(config: Config, facts: ModelFacts | None, lengths: Lengths | 
     if limit is None:
         raise NotApplicable("the model names no number of positions" if facts else "the file names no positions")
     if facts is not None and published.max_positions is not None:
-        yield from _lost(published.max_positions, facts, published.origin)
+        yield from _lost(published.max_positions, facts, published)
     yield from _not_as_far(source)
     longest = lengths.longest if lengths else None
     if lengths is not None:
@@ -51,14 +53,15 @@ def context_length(config: Config, facts: ModelFacts | None, lengths: Lengths | 
     yield Examined(1, f"{source.max_positions:,} positions {words}{asked}")
 
 
-def _lost(due: int, facts: ModelFacts, origin: str) -> Iterator[Finding]:
+def _lost(due: int, facts: ModelFacts, published: ConfigFacts) -> Iterator[Finding]:
     if facts.loaded.max_positions != due:
         yield Finding(
             title="the model does not have the published number of positions",
             severity=Severity.ERROR,
             observed=f"max_position_embeddings {_number(facts.loaded.max_positions)} loaded",
-            expected=f"{due:,} ({origin})",
+            expected=f"{due:,} ({published.origin})",
             do="set max_position_embeddings in the configuration before the model is built from it",
+            keys=published.written(POSITIONS),
             standing=True,
         )
 
@@ -72,6 +75,7 @@ def _not_as_far(source: ConfigFacts) -> Iterator[Finding]:
             observed=f"factor times original length is {stretched:,}: wrong beyond",
             expected=f"{source.max_positions:,} (max_position_embeddings in {source.origin})",
             do="publish the factor and the original length that the weights were trained with",
+            keys=source.written("rope_parameters", "rope_scaling", POSITIONS),
             standing=True,
         )
 
@@ -85,6 +89,7 @@ def _too_long(lengths: Lengths, limit: int, source: ConfigFacts) -> Iterator[Fin
                 observed=f"{one.tokens:,} tokens: wrong from position {limit:,} on",
                 expected=f"at most {limit:,} ({source.origin})",
                 do=f"ask for {limit:,} tokens at most, prompt included, or stretch the rotation as the weights learned",
+                keys=source.written(POSITIONS),
                 standing=True,
             )
 

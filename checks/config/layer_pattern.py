@@ -79,6 +79,11 @@ def _counts(kinds: Kinds) -> str:
     return ", ".join(f"{count} {kind.removesuffix('_attention')}" for kind, count in Counter(kinds).items())
 
 
+def _keys(published: ConfigFacts) -> tuple[str, ...]:
+    """Where the pattern is written."""
+    return (published.pattern.key,) if published.pattern else ()
+
+
 def _wrong_number(published: ConfigFacts) -> Iterator[Finding]:
     kinds = published.layer_kinds
     if kinds is not None and published.layers is not None and len(kinds) != published.layers and published.pattern:
@@ -88,6 +93,7 @@ def _wrong_number(published: ConfigFacts) -> Iterator[Finding]:
             observed=f"{len(kinds)} entries in {published.origin}",
             expected=f"{published.layers} (num_hidden_layers)",
             do=f"write {published.layers} entries into {published.pattern.key}",
+            keys=(published.pattern.key, *published.written("num_hidden_layers")),
         )
 
 
@@ -106,6 +112,7 @@ def _nowhere_in_force(published: ConfigFacts, facts: ModelFacts | None) -> Itera
         observed=f"{switch.key}=true and a window of {asked}, but all layers are full by {decides}",
         expected=f"layers that slide, or {switch.key}=false",
         do="set max_window_layers to the first layer that slides (0: all of them), or switch the window off",
+        keys=(*_keys(published), switch.key),
     )
 
 
@@ -126,6 +133,7 @@ def _other_kinds(one: Expectation, published: ConfigFacts, facts: ModelFacts | N
         observed=f"{observed} in {origin}",
         expected=f"{due} ({one.facts.origin})",
         do="set the pattern of the layers back, or drop the expectation if this is on purpose",
+        keys=_keys(published),
     )
 
 
@@ -153,6 +161,7 @@ def _lost(published: ConfigFacts, kinds: Kinds, drift: ConfigDrift, facts: Model
                 observed=f"{observed} {who}",
                 expected=f"{expected} ({key} in {published.origin})",
                 do="write layer_types, one entry for each layer, or use a release that reads the pattern of the file",
+                keys=_keys(published),
                 standing=True,
             )
             return

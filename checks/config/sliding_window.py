@@ -130,6 +130,7 @@ def _written(published: ConfigFacts) -> Iterator[Finding]:
             observed=f"{value!r} in {published.origin}",
             expected="a whole number of tokens, 1 or more" + (", since layers slide" if missing else ""),
             do=f"write the window that the model was trained with into {window.key}",
+            keys=(window.key,),
         )
 
 
@@ -156,6 +157,7 @@ def _another_window(one: Expectation, published: ConfigFacts, facts: ModelFacts 
         observed=f"{_said(source)} in {source.origin}",
         expected=f"{_said(one.facts)} ({one.facts.origin})",
         do=f"set {key} to {expected}, or drop the expectation if this is on purpose",
+        keys=published.window_keys,
     )
 
 
@@ -167,6 +169,7 @@ def _direction(published: ConfigFacts, facts: ModelFacts) -> Iterator[Finding]:
             observed="causal attention modules",
             expected=f"attention to both sides (use_bidirectional_attention in {published.origin})",
             do="use a release of transformers that reads use_bidirectional_attention for this family",
+            keys=published.written("use_bidirectional_attention"),
         )
 
 
@@ -197,6 +200,7 @@ def _set_otherwise(published: ConfigFacts, facts: ModelFacts, wanted: Any, spans
         observed="; ".join(seen),
         expected=f"{wanted} everywhere ({_source(published)})",
         do="set the window in the configuration before the model is built from it",
+        keys=published.window_keys,
         standing=True,
     )
 
@@ -213,4 +217,5 @@ def _read_otherwise(published: ConfigFacts, facts: ModelFacts, wanted: Any, span
             observed=f"loaded {_said(facts.loaded)}; {wrong[0]}",
             expected=f"{wanted} everywhere ({_source(published)})",
             do="look at what builds the mask of these layers: configuration and modules have the right window",
+            keys=published.window_keys,
         )

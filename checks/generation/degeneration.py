@@ -15,15 +15,16 @@ How to fix
     a repetition_penalty below 1 rewards what was said before; above 1 it does what its name says.
 
 Known limits
-    What the reference route shares is a note, whatever the text is like. What is drawn at random may loop by chance,
-    so that as served only a setting that rewards repetition is an error: where it changed tokens, or where the text
+    What the reference route shares is a note, whatever the text is like. What is drawn at random may loop by chance, so
+    that as served only a setting that rewards repetition is an error: where it changed tokens, or where the text
     repeats itself and greedily does not. On random weights (skeleton) text means nothing, and only what the reference
-    contradicts counts. A loop must stand four times in a row and fill 16 tokens; repetition means that three in four
-    of the last 32 tokens end a run of four that stood there before; certainty, that the median entropy of the last 16
-    is below 0.1 nats and above 0.5 on the reference route. These numbers are chosen. They only choose what is looked
-    at: of the real Gemma 3 270M 11 of 12 greedy texts of 128 tokens repeat themselves, of 1,631 written stretches of
-    64 tokens two end in a loop, and alone neither is an error. Between float32 and bfloat16 medians of its entropy
-    differ by at most 0.14 nats, a third of what makes certainty a finding.
+    contradicts counts. A loop must stand four times in a row and fill 16 tokens (`loop_tokens`); repetition means that
+    three in four (`repeated_share`) of the last 32 tokens end a run of four that stood there before; certainty, that
+    the median entropy of the last 16 is below 0.1 nats (`certain_entropy`) and above 0.5 on the reference route
+    (`reference_entropy`). These numbers are chosen. They only choose what is looked at: of the real Gemma 3 270M 11 of
+    12 greedy texts of 128 tokens repeat themselves, of 1,631 written stretches of 64 tokens two end in a loop, and
+    alone neither is an error. Between float32 and bfloat16 medians of its entropy differ by at most 0.14 nats, a third
+    of what makes certainty a finding.
 
 References
     transformers issue 37574 (loops from the edge on, silently).
@@ -39,7 +40,7 @@ import numpy as np
 from gemma_doctor.check import CouldNotLook, check
 from gemma_doctor.evidence import GREEDY, OF_SERVED, Generation, Generations
 from gemma_doctor.finding import Examined, Finding, Location, Severity, counted
-from gemma_doctor.oracle import LAST, SHARE, repeated_tail, repetition, turns_certain
+from gemma_doctor.oracle import CERTAIN, LAST, LOOP_TOKENS, SHARE, UNSURE, repeated_tail, repetition, turns_certain
 
 
 @dataclass(frozen=True)
@@ -52,19 +53,37 @@ class _Decay:
     period: int = 0
 
 
+@dataclass(frozen=True)
+class _Bounds:
+    """What makes a text one that is looked at closely, see Known limits."""
+
+    loop: float
+    share: float
+    certain: float
+    unsure: float
+
+
 @check()
-def degeneration(generations: Generations) -> Iterator[Finding | Examined]:
+def degeneration(
+    generations: Generations,
+    *,
+    loop_tokens: float = LOOP_TOKENS,
+    repeated_share: float = SHARE,
+    certain_entropy: float = CERTAIN,
+    reference_entropy: float = UNSURE,
+) -> Iterator[Finding | Examined]:
     """No generation repeats itself or turns certain where the reference route would not."""
     usable = [one for one in generations.all if len(one.tokens) and not one.crash and one.not_finite is None]
     if not usable:
         raise CouldNotLook("no generation came to an end")
-    undecided = ""
+    undecided, bounds = "", _Bounds(loop_tokens, repeated_share, certain_entropy, reference_entropy)
     for one in usable:
-        decay = _decay(one)
+        decay = _decay(one, bounds)
         if one.no_reference:
             undecided = one.no_reference if decay or _rewarding(one.settings) else undecided
         elif one.way != GREEDY:
-            yield from _as_served(one, decay, _greedily(one, generations.all, usable))
+            greedy = _greedily(one, generations.all, usable)
+            yield from _as_served(one, decay, greedy, None if greedy is None else _decay(greedy, bounds))
         elif decay is not None:
             yield _greedy(one, decay)
     yield Examined(sum(len(one.tokens) for one in usable), _sentence(usable))
@@ -75,15 +94,15 @@ def degeneration(generations: Generations) -> Iterator[Finding | Examined]:
 # --- what became of a text -------------------------------------------------------------------------------------------
 
 
-def _decay(one: Generation) -> _Decay | None:
-    loop = repeated_tail(one.tokens)
+def _decay(one: Generation, bounds: _Bounds) -> _Decay | None:
+    loop = repeated_tail(one.tokens, bounds.loop)
     if loop:
         return _Decay("loops", f"{counted(loop[1], 'token')} again and again", *loop)
-    start = repetition(one.tokens)
+    start = repetition(one.tokens, bounds.share)
     if start is not None:
-        said = f"{SHARE:.0%} of the last {LAST} tokens end a run that stood there before"
+        said = f"{bounds.share:.0%} of the last {LAST} tokens end a run that stood there before"
         return _Decay("repeats itself", said, start)
-    start = turns_certain(one.entropy, one.reference_entropy)
+    start = turns_certain(one.entropy, one.reference_entropy, bounds.certain, bounds.unsure)
     if start is None:
         return None
     ours, theirs = (np.median(nats[start:]) for nats in (one.entropy, one.reference_entropy))
@@ -117,9 +136,10 @@ def _greedily(one: Generation, among: Sequence[Generation], usable: Sequence[Gen
     return greedy if any(greedy is other for other in usable) else None
 
 
-def _as_served(one: Generation, decay: _Decay | None, greedy: Generation | None) -> Iterator[Finding]:
+def _as_served(
+    one: Generation, decay: _Decay | None, greedy: Generation | None, without: _Decay | None
+) -> Iterator[Finding]:
     """Its own settings', or nobody's: the greedy generation of the same prompt says what comes without them."""
-    without = _decay(greedy) if greedy is not None else None
     setting, changed = _rewarding(one.settings), np.flatnonzero((one.tokens != one.reference) & one.clear)
     guilty = bool(setting) and (changed.size > 0 or (decay is not None and without is None))
     if not guilty and decay is None:

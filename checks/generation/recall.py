@@ -16,7 +16,8 @@ Known limits
     It says what this model can do, and whether the cache takes some of that away; not whether it could do better. The
     wording was chosen on the Gemma 3 270M, a base model, which recalls all eight facts of 1,536 tokens (0.53 to 0.99,
     chance 0.13). Where the reference route itself recalls nothing, nothing can be lost: n/a. What is longer than the
-    reference route can read is measured and not judged.
+    reference route can read is measured and not judged. A fact is recalled from a probability of 0.5 on (`recalled`); a
+    difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     Needs trained weights, and a tokenizer that has single tokens for the answers.
@@ -37,28 +38,31 @@ RECALLED = 0.5  # probability among all answers
 
 
 @check()
-def recall(text: LongText) -> Iterator[Finding | Examined]:
+def recall(
+    text: LongText, *, noise_floors: float = FINDING_FLOORS, recalled: float = RECALLED
+) -> Iterator[Finding | Examined]:
     """Facts in a long text are recalled with the cache as they are without."""
     if text.crash:
         raise CouldNotLook(f"the long text ended in {text.crash.kind}")
     if text.no_facts:
         raise NotApplicable(text.no_facts)
-    plain_is_right = text.facts_again is not None and not text.facts_again.is_off(FINDING_FLOORS * text.noise)
+    most = noise_floors * text.noise
+    plain_is_right = text.facts_again is not None and not text.facts_again.is_off(most)
     if any(math.isnan(fact.cached) for fact in text.facts) and not plain_is_right:
         raise CouldNotLook("probabilities are no numbers: see long-generate")
     curve = _curve(text)
-    yield Examined(len(text.facts), _sentence(text), curve=curve)
+    yield Examined(len(text.facts), _sentence(text, recalled), curve=curve)
     exact = [fact for fact in text.facts if fact.reference is not None]
     if len(exact) < len(text.facts):
         raise CouldNotLook(
             f"{text.no_reference or NO_NUMBERS}; with the cache {_in_words(text, curve.lines['with the cache'])}"
         )
     best = max(_probability(fact.reference) for fact in exact)
-    if best <= RECALLED:
+    if best <= recalled:
         raise NotApplicable(f"the reference route recalls none of {counted(len(exact), 'fact')} (at best {best:.2f})")
-    apart = [fact for fact in exact if not _distance(fact) <= FINDING_FLOORS * text.noise]
+    apart = [fact for fact in exact if not _distance(fact) <= most]
     if apart:
-        yield _differs(text, apart)
+        yield _differs(text, apart, most, recalled)
 
 
 def _distance(fact: Fact) -> float:
@@ -69,9 +73,8 @@ def _probability(logarithm: float | None) -> float:
     return math.nan if logarithm is None else math.exp(logarithm)
 
 
-def _differs(text: LongText, apart: Sequence[Fact]) -> Finding:
-    most = FINDING_FLOORS * text.noise
-    lost = [one for one in apart if _probability(one.reference) > RECALLED and not _probability(one.cached) > RECALLED]
+def _differs(text: LongText, apart: Sequence[Fact], most: float, recalled: float) -> Finding:
+    lost = [one for one in apart if _probability(one.reference) > recalled and not _probability(one.cached) > recalled]
     worst = max(lost or apart, key=lambda fact: math.inf if math.isnan(fact.cached) else _distance(fact))
     again = text.facts_again
     plain_too = again is None or again.is_off(most)
@@ -112,12 +115,12 @@ def _curve(text: LongText) -> Curve:
     )
 
 
-def _sentence(text: LongText) -> str:
+def _sentence(text: LongText, recalled: float) -> str:
     curve = _curve(text)
     got = curve.lines["with the cache"]
     exact = curve.lines.get("reference route")
-    count = sum(one > RECALLED for one in got)
-    other = "" if exact is None else f", {sum(one > RECALLED for one in exact)} on the reference route"
+    count = sum(one > recalled for one in got)
+    other = "" if exact is None else f", {sum(one > recalled for one in exact)} on the reference route"
     return f"{count} of {counted(len(got), 'fact')} recalled{other}: {_in_words(text, got)}"
 
 

@@ -15,8 +15,9 @@ How to fix
 
 Known limits
     torch.compile's default settings. transformers 5.24 compiles three graphs: the first step, the second with its
-    lengths dynamic, and the first one that rolls; with dynamic=False that release, 5.12.0 and 4.57.6 compile at
-    every step up to torch's limit (measured on a skeleton), which is not looked at here. On a CPU no code is generated.
+    lengths dynamic, and the first one that rolls; with dynamic=False that release, 5.12.0 and 4.57.6 compile at every
+    step up to torch's limit (measured on a skeleton), which is not looked at here. On a CPU no code is generated. The
+    last 3 steps are those that count (`settled_steps`).
 
 References
     transformers issue 44609.
@@ -35,17 +36,19 @@ SETTLED = 3  # of the last steps; before them the cache fills and rolls
 
 
 @check()
-def recompilation(route: Annotated[RouteRun, "compiled"]) -> Iterator[Finding | Examined]:
+def recompilation(
+    route: Annotated[RouteRun, "compiled"], *, settled_steps: float = SETTLED
+) -> Iterator[Finding | Examined]:
     """A compiled decode step is compiled a few times, not at every step."""
-    looked = [case for case in route.cases if case.crash is None and _steps(case) > SETTLED]
+    looked = [case for case in route.cases if case.crash is None and _steps(case) > settled_steps]
     if not looked:
         raise CouldNotLook("too few compiled decode steps came to their end")
     for case in looked:
-        if _late(case):
-            yield _finding(case, route)
+        if _late(case, settled_steps):
+            yield _finding(case, route, settled_steps)
     steps, graphs = sum(map(_steps, looked)), sum(len(case.compiled_at) for case in looked)
-    late = sum(len(_late(case)) for case in looked)
-    said = f"{counted(steps, 'compiled step')}, {graphs} with a new graph, {late or 'none'} of the last {SETTLED}"
+    late = sum(len(_late(case, settled_steps)) for case in looked) or "none"
+    said = f"{counted(steps, 'compiled step')}, {graphs} with a new graph, {late} of the last {settled_steps:g}"
     yield Examined(steps, said)
 
 
@@ -54,22 +57,22 @@ def _steps(case: RouteCase) -> int:
     return max(len(case.positions) - 1, 0)
 
 
-def _late(case: RouteCase) -> list[int]:
+def _late(case: RouteCase, settled: float) -> list[int]:
     """Tokens of the last steps that had graphs compiled. The step of token t predicts token t + 1."""
     last = int(case.positions[-1]) - 1
-    return [token for token in case.compiled_at if token > last - SETTLED]
+    return [token for token in case.compiled_at if token > last - settled]
 
 
-def _finding(case: RouteCase, route: RouteRun) -> Finding:
-    late, steps = _late(case), _steps(case)
+def _finding(case: RouteCase, route: RouteRun, settled: float) -> Finding:
+    late, steps = _late(case, settled), _steps(case)
     edge = "" if case.window is None else f" (window {case.window:,})"
     return Finding(
         title=f"a compiled decode step is compiled again and again ({route.condition})",
         severity=Severity.WARNING,
         where=Location(boundary=f"{case.name}, still at token {late[-1]}{edge}"),
         observed=f"graphs were compiled at {len(case.compiled_at)} of {counted(steps, 'step')}, at {len(late)} of the "
-        f"last {SETTLED}",
-        expected=f"none at the last {SETTLED}: shapes and window state are the same there",
+        f"last {settled:g}",
+        expected=f"none at the last {settled:g}: shapes and window state are the same there",
         effect="seconds a step until torch's limit of recompilations, then uncompiled steps; the text is right",
         do="torch.compile without dynamic=False, another transformers release, or no compilation",
         standing=True,

@@ -21,9 +21,10 @@ Known limits
     A window that is off by one, or even half as long, costs less than the noise of this text (0.00 and 0.05 nats on the
     Gemma 3 270M): masks and readings show it, the loss does not. With the full context 40 stretches of docstrings cost
     that healthy model at most 0.13 nats more than with the control, and at most 1.9 standard errors of the paired
-    differences; with the window lost at least 1.6 nats and 5.7 standard errors. A finding needs more than 0.25 nats and
-    4 standard errors. Cached and uncached must agree within 4 noise floors of every single token (2e-5 of 1e-3 nats
-    were seen). Below 32 scored tokens, as with a window under 64, there is no control.
+    differences; with the window lost at least 1.6 nats and 5.7 standard errors. A finding needs more than 0.25 nats
+    (`margin`) and 4 standard errors (`standard_errors`). Cached and uncached must agree within 4 noise floors
+    (`noise_floors`) of every single token (2e-5 of 1e-3 nats were seen). Below 32 scored tokens, as with a window under
+    64, there is no control.
 
 References
     Needs trained weights and a tokenizer. The text is the docstrings of Python's standard library.
@@ -46,7 +47,13 @@ FEWEST = 32  # tokens, for a standard error that means something
 
 
 @check()
-def window_crossing(text: LongText) -> Iterator[Finding | Examined]:
+def window_crossing(
+    text: LongText,
+    *,
+    margin: float = MARGIN,
+    standard_errors: float = ERRORS,
+    noise_floors: float = FINDING_FLOORS,
+) -> Iterator[Finding | Examined]:
     """Real text costs no more beyond the window edge than it should, with the cache and without."""
     edge = text.window or text.edge
     if edge is None:
@@ -54,38 +61,41 @@ def window_crossing(text: LongText) -> Iterator[Finding | Examined]:
     if text.crash:
         yield _crashed(text)
         raise CouldNotLook(f"the long text ended in {text.crash.kind}")
-    if _no_numbers(text):
+    most = noise_floors * text.noise
+    if _no_numbers(text, most):
         raise CouldNotLook("losses are no numbers: see long-generate")
-    lost = [region for region in text.regions if _excess(region) is not None]
+    lost = [region for region in text.regions if _is_lost(region, margin, standard_errors)]
     if lost:
         yield _lost(text, lost[0])
-    apart = [region for region in text.regions if _apart(region, FINDING_FLOORS * text.noise)]
+    apart = [region for region in text.regions if _apart(region, most)]
     if apart and not lost:  # else the reference route is sick as well
-        yield _differs(text, apart[0])
+        yield _differs(text, apart[0], noise_floors)
     if not any(region.first >= edge for region in text.regions):
         raise CouldNotLook(f"a text of {text.length:,} tokens does not cross the window of {edge:,}")
     yield Examined(sum(len(region.cached) for region in text.regions), _sentence(text, alike=not apart))
 
 
-def _no_numbers(text: LongText) -> bool:
+def _no_numbers(text: LongText, most: float) -> bool:
     """Losses are not finite, which is no matter of the cache unless plain generation of the same token is right."""
     exact = [region.reference for region in text.regions if region.reference is not None]
-    again, most = text.text_again, FINDING_FLOORS * text.noise
+    again = text.text_again
     if all(np.isfinite(one).all() for one in exact) and again is not None and not again.is_off(most):
         return False
     return not all(np.isfinite(one).all() for one in (*exact, *(region.cached for region in text.regions)))
 
 
 def _excess(region: Region) -> tuple[float, float] | None:
-    """By how much tokens cost more than in the control, and the standard error of that, in nats, if it counts.
-
-    Losses that are not finite are long-generate's business, or finite-values'.
-    """
+    """By how much tokens cost more than in the control, and the standard error of that, in nats; None without one."""
     if region.control is None or len(region.control) < FEWEST:
         return None
     more = region.cached - region.control
-    mean, error = float(more.mean()), float(more.std(ddof=1) / len(more) ** 0.5)
-    return (mean, error) if mean > max(MARGIN, ERRORS * error) else None
+    return float(more.mean()), float(more.std(ddof=1) / len(more) ** 0.5)
+
+
+def _is_lost(region: Region, margin: float, errors: float) -> bool:
+    """Tokens cost more than chance and more than little. Losses that are not finite are long-generate's business."""
+    excess = _excess(region)
+    return excess is not None and excess[0] > max(margin, errors * excess[1])
 
 
 def _apart(region: Region, most: float) -> bool:
@@ -108,12 +118,12 @@ def _lost(text: LongText, region: Region) -> Finding:
     )
 
 
-def _differs(text: LongText, region: Region) -> Finding:
+def _differs(text: LongText, region: Region, floors: float) -> Finding:
     """The chunked run is not what everyone takes: plain generation was asked where the two differ most."""
     assert region.reference is not None
     apart = np.abs(region.cached - region.reference)
     column = region.first + int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
-    again, most = text.text_again, FINDING_FLOORS * text.noise
+    again, most = text.text_again, floors * text.noise
     plain_too = again is None or again.is_off(most)
     said = "" if again is None else f"; plain generation: {again.plain:.3f} against {again.reference:.3f}"
     return Finding(
@@ -124,7 +134,7 @@ def _differs(text: LongText, region: Region) -> Finding:
         observed=f"losses off by up to {apart[column - region.first]:.3g} nats, most at token {column}: "
         f"{region.cached[column - region.first]:.3f}, {region.reference[column - region.first]:.3f} on the reference "
         f"route{said if again and again.column == column else ''}",
-        expected=f"at most {most:.2g} nats, {FINDING_FLOORS} noise floors",
+        expected=f"at most {most:.2g} nats, {floors:g} noise floors",
         effect=f"{region.cached.mean() - region.reference.mean():+.3f} nats a token {region.name}",
         do="read what the cache checks say; another transformers release may be right",
         meanwhile="" if plain_too else "a prompt in one forward is right (measured)",

@@ -12,7 +12,7 @@ How to fix
     Run the rows alone.
 
 Known limits
-    Three rows.
+    Three rows. A difference counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers issue 36536 (what a batch may and may not change).
@@ -26,10 +26,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def equal_rows_parity(route: Annotated[RouteRun, "equal-rows"]) -> Iterator[Finding | Examined]:
+def equal_rows_parity(
+    route: Annotated[RouteRun, "equal-rows"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """Every row of a batch of equal prompts gives the logits of the prompt alone."""
-    yield from parity(route, "run the rows alone")
+    yield from parity(route, "run the rows alone", noise_floors)

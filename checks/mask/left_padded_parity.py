@@ -14,7 +14,8 @@ How to fix
     Read the causes above it. Without one: run the rows alone, or in groups of equal length.
 
 Known limits
-    Rows of pads that see nothing may hold NaN on some devices: all-masked-rows looks at the mask itself.
+    Rows of pads that see nothing may hold NaN on some devices: all-masked-rows looks at the mask itself. A difference
+    counts beyond 4 noise floors (`noise_floors`).
 
 References
     transformers pull requests 47678 and 35681; folklore has it that left padding cuts a row off from its context,
@@ -29,10 +30,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def left_padded_parity(route: Annotated[RouteRun, "left-padded"]) -> Iterator[Finding | Examined]:
+def left_padded_parity(
+    route: Annotated[RouteRun, "left-padded"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """The rows of a left-padded batch give the logits of each row alone."""
-    yield from parity(route, "run the rows alone, or in groups of equal length")
+    yield from parity(route, "run the rows alone, or in groups of equal length", noise_floors)

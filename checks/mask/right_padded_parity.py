@@ -12,7 +12,8 @@ How to fix
     Run the rows alone, or in groups of equal length.
 
 Known limits
-    One forward. Generating from right-padded rows is wrong by design: padding-side says so.
+    One forward. Generating from right-padded rows is wrong by design: padding-side says so. A difference counts beyond
+    4 noise floors (`noise_floors`).
 
 References
     transformers pull request 29419.
@@ -26,10 +27,13 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def right_padded_parity(route: Annotated[RouteRun, "right-padded"]) -> Iterator[Finding | Examined]:
+def right_padded_parity(
+    route: Annotated[RouteRun, "right-padded"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """The rows of a right-padded batch give the logits of each row alone."""
-    yield from parity(route, "run the rows alone, or in groups of equal length")
+    yield from parity(route, "run the rows alone, or in groups of equal length", noise_floors)

@@ -13,7 +13,8 @@ How to fix
 
 Known limits
     Where the subject runs eager in float32 itself, both sides are the same computation, but for families that share
-    keys between layers: their reference is a cached prefill.
+    keys between layers: their reference is a cached prefill. A difference counts beyond 4 noise floors
+    (`noise_floors`).
 
 References
     transformers issue 32848 (4.42-5.20: sdpa leaves out Gemma 2's soft-capping of scores) and 45242 (5.5.0: Gemma 4
@@ -28,10 +29,15 @@ from typing import Annotated
 from gemma_doctor.check import check
 from gemma_doctor.evidence import RouteRun
 from gemma_doctor.finding import Examined, Finding
+from gemma_doctor.oracle import FINDING_FLOORS
 from gemma_doctor.parity import parity
 
 
 @check()
-def uncached_parity(route: Annotated[RouteRun, "uncached"]) -> Iterator[Finding | Examined]:
+def uncached_parity(
+    route: Annotated[RouteRun, "uncached"], *, noise_floors: float = FINDING_FLOORS
+) -> Iterator[Finding | Examined]:
     """One forward without a cache gives the logits of the reference route."""
-    yield from parity(route, "set attn_implementation to one that is right, or use another transformers release")
+    yield from parity(
+        route, "set attn_implementation to one that is right, or use another transformers release", noise_floors
+    )

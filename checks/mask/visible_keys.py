@@ -16,8 +16,8 @@ How to fix
 
 Known limits
     A weight can underflow to 0: one cell that is not read proves nothing. A distance counts as never read only if 16
-    weights or more were seen there and at most 1 % of those at other distances are 0. Rows with NaN are left to
-    `long-generate`.
+    weights or more (`fewest_weights`) were seen there and at most 1 % (`underflow`, a share) of those at other
+    distances are 0. Rows with NaN are left to `long-generate`.
 
 References
     transformers issue 37574 (a key too few), pull request 35681 (a window's column offset).
@@ -41,12 +41,14 @@ FAR = "tokens read beyond their window"
 UNREAD = "no head ever reads some keys that all should"
 DO = "mend what the mask and cache checks say; if they pass, the kernel is at fault: try another --attn-implementation"
 MOST = 1.02  # sum of a row, rounded in half precision
-ENOUGH = 16  # weights at one distance
+FEWEST_WEIGHTS = 16  # weights at one distance
 UNDERFLOW = 0.01  # share of weights
 
 
 @check()
-def visible_keys(trace: Trace) -> Iterator[Finding | Examined]:
+def visible_keys(
+    trace: Trace, *, fewest_weights: float = FEWEST_WEIGHTS, underflow: float = UNDERFLOW
+) -> Iterator[Finding | Examined]:
     """No head reads a key that it should not, and every key that should be read is read."""
     if not trace.causal:
         raise NotApplicable("bidirectional: queries read keys on both sides")
@@ -56,7 +58,7 @@ def visible_keys(trace: Trace) -> Iterator[Finding | Examined]:
     found = [read for read in every if not (read.weights.sum(axis=-1) > MOST).any()]
     if not found:
         raise CouldNotLook("weights of every row sum to more than 1: this is no readout")
-    faults = [*_forbidden(found), *_never_read(found)]
+    faults = [*_forbidden(found), *_never_read(found, fewest_weights, underflow)]
     yield from faults
     rows, layers = sum(len(read.queries) for read in found), len({read.call.layer for read in found})
     said = f"{rows:,} rows of {counted(layers, 'layer')} read, every head"
@@ -139,7 +141,7 @@ def _first(read: PlacedReading, title: str, cells: Bools) -> tuple[Sighting, Str
 # --- what is never read ----------------------------------------------------------------------------------------------
 
 
-def _never_read(found: list[PlacedReading]) -> Iterator[Finding]:
+def _never_read(found: list[PlacedReading], fewest: float, underflow: float) -> Iterator[Finding]:
     # prompts and decode steps apart: a kernel computes them in different ways
     layers: dict[tuple[int, int | None, bool], list[PlacedReading]] = {}
     for read in found:
@@ -147,7 +149,7 @@ def _never_read(found: list[PlacedReading]) -> Iterator[Finding]:
             layers.setdefault((read.call.layer, read.window, read.forward.is_decode_step), []).append(read)
     sighting = None
     for (layer, window, decode), of_layer in layers.items():
-        unread = _unread(of_layer)
+        unread = _unread(of_layer, fewest, underflow)
         if not len(unread):
             continue
         if sighting is None:
@@ -162,7 +164,7 @@ def _never_read(found: list[PlacedReading]) -> Iterator[Finding]:
         yield sighting.finding(UNREAD, Severity.ERROR, DO, gate="mask")
 
 
-def _unread(found: list[PlacedReading]) -> Ints:
+def _unread(found: list[PlacedReading], fewest: float, most: float) -> Ints:
     """Distances back, itself 0, of keys that the kernel was handed, that should be read and never are."""
     longest = max(read.forward.total for read in found)
     seen, read_at = np.zeros(longest, dtype=np.int64), np.zeros(longest, dtype=np.int64)
@@ -171,7 +173,7 @@ def _unread(found: list[PlacedReading]) -> Ints:
         back = np.broadcast_to(_back(read)[:, None], read.weights.shape)
         seen += np.bincount(back[allowed], minlength=longest)
         read_at += np.bincount(back[allowed & (read.weights > 0)], minlength=longest)
-    enough = seen >= ENOUGH
+    enough = seen >= max(fewest, 1)
     unread, others = enough & (read_at == 0), enough & (read_at > 0)
     underflow = 1 - read_at[others].sum() / max(int(seen[others].sum()), 1)
-    return np.flatnonzero(unread) if underflow <= UNDERFLOW else np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(unread) if underflow <= most else np.zeros(0, dtype=np.int64)

@@ -64,7 +64,7 @@ def rms_norm_eps(config: Config, facts: ModelFacts | None) -> Iterator[Finding |
     governed = [norm for norm in facts.norms if not OF_ITS_OWN.search(norm.name)]
     if config.published.eps is None and _deaf(claim.value, governed):
         raise CouldNotLook(f"{claim.key} is a class default that no norm takes: all have torch's own {TORCH_EPS:.6g}")
-    yield from _chain(claim.value, f"{claim.key} in {origin}", facts.loaded, governed)
+    yield from _chain(claim, origin, facts.loaded, governed)
     looked_at = [norm for norm in governed if norm.attribute is not None or norm.measured is not None]
     if not looked_at:
         raise CouldNotLook("no norm module could be read or measured")
@@ -97,6 +97,7 @@ def _unusable(claim: Claim, origin: str) -> Finding:
         observed=f"{repr(claim.value)[:LONGEST_VALUE]} ({origin})",
         expected="a number above 0, such as 1e-06",
         do=f"write the value that the model was trained with into {claim.key}",
+        keys=(claim.key,),
     )
 
 
@@ -110,10 +111,12 @@ def _against_expectations(config: Config, claim: Claim, origin: str) -> Iterator
                 observed=f"{claim.value:.6g} ({claim.key} in {origin})",
                 expected=f"{expected.value:.6g} ({one.facts.origin})",
                 do=f"set {claim.key} to {expected.value:.6g}",
+                keys=(claim.key,),
             )
 
 
-def _chain(value: float, source: str, config: ConfigFacts, norms: Sequence[NormFacts]) -> Iterator[Finding]:
+def _chain(claim: Claim, origin: str, config: ConfigFacts, norms: Sequence[NormFacts]) -> Iterator[Finding]:
+    value: float = claim.value
     loaded = config.eps.value if config.eps else None
     lost = loaded is not None and not (usable_epsilon(loaded) and agree(loaded, value))
     stored = [norm for norm in norms if norm.attribute is not None and not agree(norm.attribute, value)]
@@ -128,8 +131,9 @@ def _chain(value: float, source: str, config: ConfigFacts, norms: Sequence[NormF
         severity=Severity.ERROR,
         where=Location(layers=() if lost else _layers([*stored, *acting])),
         observed="; ".join(observed),
-        expected=f"{value:.6g} everywhere ({source})",
+        expected=f"{value:.6g} everywhere ({claim.key} in {origin})",
         do="set epsilon in the configuration before the model is built, and run norms in float32",
+        keys=(claim.key,),
     )
 
 

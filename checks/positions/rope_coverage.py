@@ -20,10 +20,10 @@ Known limits
     A fine-tune that was trained on longer texts with the same theta is warned of as well: the file does not say so.
     Layers that slide are left out, since no key is turned further than a window away; where a file alone does not say
     which layers slide, the full run does. Losses are compared on 1,024 tokens of English: what a stretch costs beyond
-    the trained length is not measured. A difference counts beyond 0.01 nats and 4 standard errors of
-    the tokens' differences. On the Gemma 3 270M a theta changed by up to 10% cost at most 0.005 nats and 2.1 standard
-    errors (one stretch of docstrings, half of it tried on a second), one four times as large 0.056. The 0.01 is chosen,
-    above that noise.
+    the trained length is not measured. A difference counts beyond 0.01 nats (`least_cost`) and 4 standard errors
+    (`standard_errors`) of the tokens' differences. On the Gemma 3 270M a theta changed by up to 10% cost at most 0.005
+    nats and 2.1 standard errors (one stretch of docstrings, half of it tried on a second), one four times as large
+    0.056. The 0.01 is chosen, above that noise.
 
 References
     RoPE, arXiv:2104.09864; YaRN and NTK-aware scaling, arXiv:2309.00071, section 3.1.
@@ -40,17 +40,23 @@ from gemma_doctor.finding import Examined, Finding, Severity
 from gemma_doctor.oracle import Trained, far_claim, is_scaled, ntk_theta, reach, stretch, trained
 
 STANDARD_ERRORS = 4
-LEAST = 0.01  # nats a token; see Known limits
+LEAST_COST = 0.01  # nats a token; see Known limits
 
 
 @check()
 def rope_coverage(
-    config: Config, facts: ModelFacts | None, lengths: Lengths | None, effect: RopeEffect | None
+    config: Config,
+    facts: ModelFacts | None,
+    lengths: Lengths | None,
+    effect: RopeEffect | None,
+    *,
+    least_cost: float = LEAST_COST,
+    standard_errors: float = STANDARD_ERRORS,
 ) -> Iterator[Finding | Examined]:
     """No context is stretched past the trained length without scaling; what a changed theta costs, measured."""
     written = _completed(config.published, facts)
     known, claim = trained(written, config.base), far_claim(written)
-    if effect is not None and effect.of_base and effect.cost > max(LEAST, STANDARD_ERRORS * effect.noise):
+    if effect is not None and effect.of_base and effect.cost > max(least_cost, standard_errors * effect.noise):
         yield _worse(effect)
     if claim is None:
         raise NotApplicable("no layer that reads at any distance turns")
@@ -112,6 +118,7 @@ def _stretched(
         expected=f"{known.length:,} positions ({known.origin}), or a scaling by {factor:.3g}",
         effect=str(effect) if effect is not None and not effect.of_base else "",
         do=f"publish the trained length, or a scaling the weights know{_without_training(claim, factor, head_dim)}",
+        keys=(*written.written("max_position_embeddings"), claim.key),
         standing=True,
     )
 

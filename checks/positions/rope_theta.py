@@ -105,7 +105,13 @@ def _unusable(key: str, claim: RopeClaim, origin: str) -> Finding:
         observed=f"{shown if len(shown) <= LONGEST_VALUE else shown[:LONGEST_VALUE] + ' ...'} ({origin})",
         expected=f"a number above 0, such as 10,000, and at most {LARGEST_THETA:g}",
         do=f"write the theta that the model was trained with into {key}",
+        keys=(key,),
     )
+
+
+def _keys(claim: RopeClaim, published: ConfigFacts) -> tuple[str, ...]:
+    """Where it is written. Flat spellings write the scaling beside theta."""
+    return (claim.key, *(published.written("rope_scaling") if claim.key.endswith("rope_theta") else ()))
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,7 @@ class _Group:
 
     Attributes:
         claim: what is right, None where nobody names it, or it cannot be computed (`unknown` says why).
+        keys: where that is written.
         head_dim, max_positions: what else the frequencies depend on.
         compared: how many live frequencies were held against it.
         worst: largest relative error among those that are right.
@@ -124,6 +131,7 @@ class _Group:
     layers: tuple[int, ...]
     origin: str = ""
     claim: RopeClaim | None = None
+    keys: tuple[str, ...] = ()
     head_dim: int = 0
     max_positions: int | None = None
     unknown: str = ""
@@ -167,7 +175,9 @@ def _compared(kinds: tuple[str, ...], published: ConfigFacts, facts: ModelFacts,
     wrong += _wrong_scaling(group, trace, right.factor)
     wrong += _wrong_layout(group, trace)
     worst = max((error for _, _, _, error, limit in live if error <= limit), default=0.0)
-    return replace(group, claim=claim, compared=len(live), worst=worst, wrong=tuple(wrong))
+    return replace(
+        group, claim=claim, keys=_keys(claim, published), compared=len(live), worst=worst, wrong=tuple(wrong)
+    )
 
 
 @dataclass(frozen=True)
@@ -202,6 +212,7 @@ def _finding(group: _Group) -> Finding:
         observed="; ".join([*group.wrong[:3], *more]),
         expected=f"{group.claim} ({group.claim.key} in {group.origin})",
         do="set theta and scaling in the configuration before the model is built from it",
+        keys=group.keys,
     )
 
 
@@ -303,6 +314,7 @@ def _against_expectations(config: Config, facts: ModelFacts | None) -> Iterator[
                 observed=f"{claim} ({claim.key} in {source.origin})",
                 expected=f"{expected} ({one.facts.origin})",
                 do="restore the rotary parameters (theta and scaling), or drop the expectation if the change is meant",
+                keys=_keys(claim, config.published),
             )
 
 

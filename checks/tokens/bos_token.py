@@ -18,10 +18,10 @@ How to fix
 
 Known limits
     Losses are measured in one short text (256 tokens of docstrings) and only if some way does not put exactly one. A
-    model that nothing says to need BOS is a warning from 0.1 nats per token and 4 standard errors on. The 0.1 is
-    chosen, not measured on healthy models that read without BOS: a fifth of what a missing BOS costs Gemma 3 270M
-    (0.46), thirty times what a doubled one does (0.003); what is below may go unsaid. Templates of Gemma 4 -it put
-    BOS and their tokenizers do not: a note.
+    model that nothing says to need BOS is a warning from 0.1 nats per token (`least_cost`) and 4 standard errors
+    (`standard_errors`) on. The 0.1 is chosen, not measured on healthy models that read without BOS: a fifth of what a
+    missing BOS costs Gemma 3 270M (0.46), thirty times what a doubled one does (0.003); what is below may go unsaid.
+    Templates of Gemma 4 -it put BOS and their tokenizers do not: a note.
 
 References
     transformers issue 37686 (BOS twice after a chat template); vLLM 52304 (Gemma 4 without BOS repeats itself); the
@@ -38,12 +38,15 @@ from gemma_doctor.check import NotApplicable, check
 from gemma_doctor.evidence import BosUse, BosWay, Floats
 from gemma_doctor.finding import Examined, Finding, Severity
 
-COSTS, ERRORS = 0.1, 4.0  # what a missing BOS must cost to be a warning: nats per token, and standard errors
+# what a missing BOS must cost to be a warning: nats per token, and standard errors
+LEAST_COST, STANDARD_ERRORS = 0.1, 4.0
 ONCE = "apply_chat_template(tokenize=True), or add_special_tokens=False for a text that the template wrote"
 
 
 @check()
-def bos_token(bos: BosUse) -> Iterator[Finding | Examined]:
+def bos_token(
+    bos: BosUse, *, least_cost: float = LEAST_COST, standard_errors: float = STANDARD_ERRORS
+) -> Iterator[Finding | Examined]:
     """BOS stands exactly once in front of a text, plain or through the chat template."""
     ways = [way for way in (bos.plain, bos.template) if way is not None]
     if bos.broken_template:
@@ -52,11 +55,12 @@ def bos_token(bos: BosUse) -> Iterator[Finding | Examined]:
         yield _no_row(bos, [way for way in ways if way.count])
         yield Examined(len(ways), f"BOS (id {bos.token.id}) has no row in the embedding")
         return
+    costs = _costs(bos, least_cost, standard_errors)
     needed = bos.family.startswith("gemma") or bool(bos.said_by)
     if not needed and bos.losses is None and not any(way.count for way in ways):
         raise NotApplicable(f"nothing puts its BOS ({bos.token.text!r}) anywhere, and nothing says that it needs one")
     for way in ways:
-        finding = _doubled(bos, way) if way.count > 1 else _missing(bos, way) if not way.count else None
+        finding = _doubled(bos, way) if way.count > 1 else _missing(bos, way, costs) if not way.count else None
         if finding is not None:
             yield finding
     if bos.both is not None and bos.both.count > 1 and all(way.count < 2 for way in ways):
@@ -101,8 +105,8 @@ def _doubled(bos: BosUse, way: BosWay) -> Finding:
     )
 
 
-def _missing(bos: BosUse, way: BosWay) -> Finding | None:
-    """A way that puts no BOS, if the model needs one as far as anybody can say."""
+def _missing(bos: BosUse, way: BosWay, costs: bool) -> Finding | None:
+    """A way that puts no BOS, if the model needs one as far as anybody can say; `costs`: as losses say."""
     plain = way is bos.plain
     by_template = plain and bos.template is not None and bos.template.count == 1
     gemma = bos.family.startswith("gemma")
@@ -112,7 +116,7 @@ def _missing(bos: BosUse, way: BosWay) -> Finding | None:
     elif gemma or (not plain and not bos.losses and bos.said_by):
         severity, expected = Severity.NOTE, f"one BOS, as {'the chat template' if plain else bos.said_by} puts"
     elif not plain or not bos.said_by:
-        if not _costs(bos):
+        if not costs:
             return None
         severity, expected = Severity.WARNING, "one BOS, since the same text is predicted better behind one"
     return Finding(
@@ -147,12 +151,12 @@ def _difference(worse: Floats, better: Floats) -> tuple[float, float]:
     return float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each)))
 
 
-def _costs(bos: BosUse) -> bool:
+def _costs(bos: BosUse, least: float, errors: float) -> bool:
     """To leave BOS out costs more than chance and more than little."""
     if bos.losses is None:
         return False
     mean, error = _difference(bos.losses.without, bos.losses.once)
-    return mean > max(COSTS, ERRORS * error)
+    return mean > max(least, errors * error)
 
 
 def _effect(bos: BosUse, twice: bool = False) -> str:

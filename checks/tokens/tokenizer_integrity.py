@@ -17,9 +17,9 @@ How to fix
 Known limits
     Of words, the first 2,000 of at least three small letters are looked up; vocabularies that mark no word's start are
     left out. Healthy ones gave 99.99 % and more (Gemma 3, Llama 2, Llama 3.1, Qwen 3, gpt-oss, DeepSeek 3), sick ones
-    none (5.12) and 4 % (4.57.6): below 90 % is shattered. Special tokens without a row are a note as long as
-    neither the chat template nor a purpose (BOS, end, pad, unknown) brings them into texts: Gemma 3's image token has
-    none in its text-only models. Markers that are plain text by design are a note outside of Gemma.
+    none (5.12) and 4 % (4.57.6): below 90 % is shattered (`whole_words`, a share). Special tokens without a row are a
+    note as long as neither the chat template nor a purpose (BOS, end, pad, unknown) brings them into texts: Gemma 3's
+    image token has none in its text-only models. Markers that are plain text by design are a note outside of Gemma.
 
 References
     The packaged Gemma 3 270M in transformers 4.57.6, 5.12 and 5.16; turns are <start_of_turn> in Gemma 1 to 3n, <|turn>
@@ -40,12 +40,12 @@ ORIGINAL = "load the tokenizer of the original repository, or with another relea
 
 
 @check()
-def tokenizer_integrity(seen: TokenizerIntegrity) -> Iterator[Finding | Examined]:
+def tokenizer_integrity(seen: TokenizerIntegrity, *, whole_words: float = WHOLE_WORDS) -> Iterator[Finding | Examined]:
     """Words, special tokens and turn markers are the tokens that the vocabulary has for them."""
     for trip in seen.trips:
         if not trip.unknown and trip.text != trip.back:
             yield _changed(trip)
-    if seen.words and seen.whole < WHOLE_WORDS * seen.words:
+    if seen.words and seen.whole < whole_words * seen.words:
         yield _shattered(seen)
     if seen.split:
         yield _split(seen)

@@ -188,7 +188,8 @@ class Collector:
         elif not self.passes.done:
             raise CouldNotLook(self._closed)
         passes = tuple(self.passes.done.values())
-        return _trace(self.facts, self.patient.device, passes, self.passes.rotations, self.passes.unreadable)
+        trace = _trace(self.facts, self.patient.device, passes, self.passes.rotations, self.passes.unreadable)
+        return replace(trace, quantised=compat.is_quantised(self.patient.reduced))
 
     def _route(self, name: str) -> RouteRun:
         if self._closed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from gemma_doctor import compat, skeleton
 from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import Arrival, Claim, ConfigDrift, TiedHead
@@ -92,7 +94,7 @@ def _head(patient: Patient, text: Mapping[str, Any], whole: Mapping[str, Any]) -
     """Which of the two places of a nested file decides differs by family and release: where they differ, none does."""
     model = patient.model
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if patient.subject.weights != "real" or head is None or embedding.weight.shape != head.weight.shape:
+    if patient.subject.weights != "real" or head is None or not _comparable(head.weight, embedding.weight):
         return None
     written = {part[TIE] for part in (text, whole) if isinstance(part.get(TIE), bool)}
     loaded = {getattr(config, TIE, None) for config in (model.config, compat.text_config(model))}
@@ -102,6 +104,12 @@ def _head(patient: Patient, text: Mapping[str, Any], whole: Mapping[str, Any]) -
     shared = head.weight is embedding.weight or head.weight.data_ptr() == embedding.weight.data_ptr()
     deviation = _deviation(head.weight, embedding.weight) if asked == {True} and not shared else None
     return TiedHead(asked == {True}, origin, shared, deviation)
+
+
+def _comparable(one: Any, other: Any) -> bool:
+    """Both are tables of one shape, and in memory: quantised modules may have none, offloaded ones are away."""
+    there = all(isinstance(weight, torch.Tensor) and not weight.is_meta for weight in (one, other))
+    return there and one.shape == other.shape
 
 
 def _deviation(one: Any, other: Any) -> float:

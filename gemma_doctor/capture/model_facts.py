@@ -32,7 +32,7 @@ def model_facts(patient: Patient) -> ModelFacts:
     modules = attention_modules(model)
     return ModelFacts(
         loaded=loaded_config(model),
-        layers=_layers(compat.text_config(model), modules),
+        layers=layer_facts(model),
         norms=tuple(norms(model)),
         rotary=tuple(rotary_buffers(model)),
         # the attention modules say whether they read in both directions
@@ -74,7 +74,9 @@ def attention_modules(model: Any) -> dict[int, Any]:
     return dict(sorted(found.items()))
 
 
-def _layers(config: Any, modules: dict[int, Any]) -> tuple[LayerFacts, ...]:
+def layer_facts(model: Any) -> tuple[LayerFacts, ...]:
+    """Every decoder layer, as its attention module is built. Weights are not looked at: there may be none."""
+    config, modules = compat.text_config(model), attention_modules(model)
     kinds = compat.layer_kinds(config)
     shared = _shared_kv(kinds, modules)
     return tuple(_layer(config, index, module, kinds[index], shared.get(index)) for index, module in modules.items())

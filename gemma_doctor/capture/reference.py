@@ -18,6 +18,7 @@ from gemma_doctor.capture import ledger
 from gemma_doctor.capture.recorder import Recorder
 from gemma_doctor.capture.runs import Run, watched
 from gemma_doctor.check import CouldNotLook
+from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import LayerRotation, Pass
 
 # Noise floor in float32, in units of eps x max|logit|. Measured over all families (cached against uncached, padded
@@ -72,6 +73,8 @@ class References:
             return copy.deepcopy(self._model).float()
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise CouldNotLook("no memory for a float32 copy to compare with") from error
+        except (TypeError, RuntimeError) as error:  # of what programs keep on their models
+            raise CouldNotLook(f"no float32 copy can be made to compare with: {in_one_line(error)}") from error
 
     def over(self, tokens: torch.Tensor, last: int, deployed: Any = None) -> Reference:
         """The reference route over a text.

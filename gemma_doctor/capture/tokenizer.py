@@ -13,8 +13,9 @@ from gemma_doctor.check import CouldNotLook, NotApplicable
 from gemma_doctor.errors import in_one_line
 from gemma_doctor.evidence import BosLosses, BosUse, BosWay, Floats, Token, TokenizerFacts, frozen
 from gemma_doctor.loading import Patient
+from gemma_doctor.subject import IN_MEMORY
 
-NONE = "a bare config has no tokenizer"
+NONE, NOT_GIVEN = "a bare config has no tokenizer", "no tokenizer was given"
 NO_TOKEN = "(no token of the vocabulary)"
 TALK = ({"role": "user", "content": "first words"}, {"role": "assistant", "content": "last words"})
 CUT = 160  # characters of what a chat template raises
@@ -32,7 +33,7 @@ def tokenizer_of(patient: Patient) -> Any:
         NotApplicable: it has none.
     """
     if patient.tokenizer is None:
-        raise NotApplicable(NONE)
+        raise NotApplicable(NOT_GIVEN if patient.subject.kind == IN_MEMORY else NONE)
     return patient.tokenizer
 
 
@@ -75,7 +76,7 @@ def _has(tokenizer: Any, name: str) -> bool:
 def embedding_rows(patient: Patient) -> int | None:
     """Of the real embedding; a skeleton's is cut, so that of the published configuration, None where it names none."""
     if patient.subject.weights == "real":
-        return int(patient.model.get_input_embeddings().num_embeddings)
+        return compat.embedding_rows(patient.model)
     published = patient.subject.config.published.raw.get("vocab_size")
     return published if isinstance(published, int) else None
 
@@ -146,9 +147,9 @@ def _losses(patient: Patient, bos: int) -> tuple[BosLosses | None, str]:
     own, model = patient.tokenizer, patient.model
     text = prompts.english(CHARACTERS)
     ids = compat.plain_ids(own, text, add_special_tokens=False)[:SCORED]
-    if not 0 <= bos < model.get_input_embeddings().num_embeddings:
+    if not 0 <= bos < compat.embedding_rows(model):
         return None, f"what that costs cannot be measured: BOS (id {bos}) has no row in the embedding"
-    if max(ids) >= model.get_input_embeddings().num_embeddings:
+    if max(ids) >= compat.embedding_rows(model):
         return None, "the text has ids beyond the embedding"
 
     def behind(times: int) -> Floats:

@@ -145,7 +145,7 @@ def _cost(patient: Patient, vocabulary: Mapping[str, int], start: str) -> Shatte
     cut = compat.plain_ids(own, text, add_special_tokens=False)
     whole = _in_whole_words(own, text, vocabulary, start)
     bos = [own.bos_token_id] if own.bos_token_id is not None else []
-    if max(*cut, *whole) >= patient.model.get_input_embeddings().num_embeddings:
+    if max(*cut, *whole) >= compat.embedding_rows(patient.model):
         return None
 
     def nats(ids: list[int]) -> float:

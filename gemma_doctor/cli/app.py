@@ -8,14 +8,27 @@ from typing import Annotated, Any
 import typer
 
 import gemma_doctor
-from gemma_doctor.cli import advisories, check, drill, explain, heatmap, listing, plan, presets
+from gemma_doctor.cli import (
+    advisories,
+    bundle,
+    check,
+    diff,
+    drill,
+    explain,
+    facts,
+    heatmap,
+    listing,
+    new_check,
+    plan,
+    presets,
+    schema,
+)
 from gemma_doctor.errors import DoctorError, suggest
 
 app = typer.Typer(
     help="What does the token at position p really read? Examines a Gemma model, or any decoder with sliding-window "
     "layers, and says which link between tokens and logits is broken.",
     epilog="Exit codes: 0 nothing found, 1 findings, 2 could not examine, 130 interrupted.",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -25,10 +38,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "drill": drill.drill,
     "heatmap": heatmap.heatmap,
     "plan": plan.plan,
+    "facts": facts.facts,
+    "diff": diff.diff,
+    "bundle": bundle.bundle,
     "list": listing.list_checks,
     "explain": explain.explain,
+    "new-check": new_check.new_check,
     "presets": presets.list_presets,
     "advisories": advisories.advisories,
+    "schema": schema.schema,
 }
 for name, function in COMMANDS.items():
     app.command(name)(function)
@@ -64,6 +82,8 @@ def run(arguments: list[str]) -> int:
         code = command.main(args=arguments or ["--help"], prog_name="gemma-doctor", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
+    except SystemExit as ended:  # so typer ends when it completes or shows completions; its 1 would mean findings
+        return 2 if ended.code or word is not None else 0
     except Exception as error:
         # typer stands on click, and newer releases on a copy of their own: known by what it has, not by its class
         if not hasattr(error, "format_message"):
@@ -71,6 +91,8 @@ def run(arguments: list[str]) -> int:
         raise _usage_error(error) from None
     if not arguments:
         return 2  # a gate that forgot its command must not pass
+    if word is None and code:  # no command, so no findings: completions that cannot be installed
+        return 2
     return code if isinstance(code, int) else 0
 
 

@@ -65,13 +65,13 @@ def drill(
     """Put known faults into a healthy subject: is each noticed?
 
     One at a time, each taken out again: the check that it belongs to must be the only cause. Exit code 1: not for every
-    fault that the subject can have.
+    fault that the subject can have. Checks of other distributions and folders take no part.
     """
     given = {name: value for name, value in locals().items() if value not in (None, False, 0, [])}
     from gemma_doctor import settings
 
     names = _names(given.pop("faults", ()))
-    own = _of_a_drill(settings.resolve(given, os.environ))
+    own = _built_in_only(_of_a_drill(settings.resolve(given, os.environ)))
     with options.ending(own.debug):
         exit_code = _run(own, names)
     raise typer.Exit(exit_code)
@@ -110,6 +110,35 @@ def _of_a_drill(settings: Settings) -> Settings:
         max_length=plain.max_length,
         static=plain.static,
         require=plain.require,
+    )
+
+
+def _built_in_only(settings: Settings) -> Settings:
+    """Without the checks of others, also where a run file names them.
+
+    Raises:
+        DoctorError: only such checks are selected.
+    """
+    from gemma_doctor.check import GROUPS
+    from gemma_doctor.registry import all_ids
+
+    named = {*settings.select, *settings.ignore, *settings.severity, *settings.thresholds}
+    named.update(one.check for one in settings.suppress)
+    foreign = named.difference(all_ids(plugins=False), GROUPS)
+    if foreign:  # a name that nobody has stays, and is refused
+        foreign &= {*all_ids(settings.checks_dir, plugins=not settings.no_plugins)}
+    select = tuple(name for name in settings.select if name not in foreign)
+    if settings.select and not select:
+        raise DoctorError("--select: none of these checks is built in", "a drill tries the built-in checks only")
+    return replace(
+        settings,
+        checks_dir=(),
+        no_plugins=True,
+        select=select,
+        ignore=tuple(name for name in settings.ignore if name not in foreign),
+        severity={name: one for name, one in settings.severity.items() if name not in foreign},
+        thresholds={name: one for name, one in settings.thresholds.items() if name not in foreign},
+        suppress=tuple(one for one in settings.suppress if one.check not in foreign),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gemma_doctor.cli.completion import completer
 from gemma_doctor.cli.output import say
 from gemma_doctor.errors import DoctorError
 
@@ -20,17 +21,32 @@ Words = list[str] | None
 
 
 def option(metavar: str, help: str) -> Any:
-    return typer.Option(metavar=metavar, help=help, show_default=False)
+    return typer.Option(metavar=metavar, help=help, show_default=False, autocompletion=completer(metavar))
 
 
 def switch(names: str, help: str) -> Any:
     return typer.Option(*names.split(), help=help, show_default=False)
 
 
+def choice(flag: str, value: Word, *words: str) -> str:
+    """One of the words; the first where nothing was said.
+
+    Raises:
+        DoctorError: another word, with a suggestion.
+    """
+    from gemma_doctor import setting_values
+
+    try:
+        return str(setting_values.one_of(*words)(words[0] if value is None else value))
+    except ValueError as error:
+        raise DoctorError(f"{flag} {error}", "--help shows what it takes") from None
+
+
 Subject = Annotated[
     Word,
     typer.Argument(
         metavar="SUBJECT",
+        autocompletion=completer("SUBJECT"),
         show_default=False,
         help="A preset (see 'gemma-doctor presets'), a model's folder, a config.json, a .gguf file, an adapter's "
         "folder, a run file (.yaml) or a hub id. Without one: gemma-doctor.yaml or [tool.gemma-doctor] in "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ from gemma_doctor.report import formats
 
 if TYPE_CHECKING:
     from gemma_doctor.settings import Settings
+
+# The variable that names the file of a job's summary, and how many bytes GitHub takes of one step.
+SUMMARY = "GITHUB_STEP_SUMMARY"
+SUMMARY_LIMIT = 1024 * 1024
 
 
 class Reports:
@@ -61,6 +66,8 @@ class Reports:
                 refused = refused or error
         if self._main.path is not None:
             _say_in_short(report, self._settings.output)
+        if "github" in (self._settings.format, *(form for form, _ in self._further)):
+            _append_summary(report, os.environ.get(SUMMARY))
         if refused is not None:
             raise refused
 
@@ -74,6 +81,21 @@ class Reports:
         width = terminal_width() if settings.output is None else None
         color = wants_color(settings.color, os.environ, is_terminal=width is not None)
         return text.render(report, width, color, verbosity=-1 if settings.quiet else settings.verbose)
+
+
+def _append_summary(report: Report, path: str | None) -> None:
+    """The table of the job's summary, where there is one. GitHub drops a summary that is too large as a whole."""
+    from gemma_doctor.report import markdown
+
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
+            room = SUMMARY_LIMIT - file.tell() - 1
+            text = markdown.summary(report, room)
+            file.write(f"\n{text}" if text and file.tell() else text)
+    except OSError as error:  # the report itself is written; this must not decide the exit code
+        say(f"{SUMMARY}: the table cannot be appended to {path} ({error.strerror})")
 
 
 def _say_in_short(report: Report, path: str | None) -> None:

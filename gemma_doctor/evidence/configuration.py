@@ -63,6 +63,7 @@ class ConfigFacts:
         eps: epsilon of the norms.
         head_dim, global_head_dim: size of one head on sliding (or all) and on full layers.
         raw: the text decoder's own mapping, as it was.
+        prefix: of its keys: "text_config." if it is nested in another mapping, else "".
     """
 
     origin: str
@@ -82,6 +83,17 @@ class ConfigFacts:
     max_positions: int | None
     causal: bool
     raw: Mapping[str, Any]
+    prefix: str = ""
+
+    def written(self, *keys: str) -> tuple[str, ...]:
+        """Those of the keys that stand in the text decoder's mapping, with their place in the file."""
+        return tuple(self.prefix + key for key in keys if key in self.raw)
+
+    @property
+    def window_keys(self) -> tuple[str, ...]:
+        """Where the window in force is written: the switch, if that turns it off, and the window."""
+        decisive = (self.window_switch if self.switched_off else None, self.window)
+        return tuple(claim.key for claim in decisive if claim is not None)
 
     def rope_of(self, kind: str) -> RopeClaim | None:
         """Rotary parameters of layers of a kind: their own, else those of every layer; None if none are written."""

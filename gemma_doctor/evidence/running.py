@@ -235,6 +235,7 @@ class Trace:
         shares_kv_with: for layers that reuse another layer's keys: that layer.
         causal: False for bidirectional models.
         unreadable: why some calls that should have been read could not be, "" if all could.
+        quantised: some modules of the model round what they compute, however it is stored afterwards.
     """
 
     passes: tuple[Pass, ...]
@@ -244,6 +245,7 @@ class Trace:
     shares_kv_with: Mapping[int, int]
     causal: bool
     unreadable: str = ""
+    quantised: bool = False
 
     def window(self, one: Pass, layer: int) -> int | None:
         """W in force in one layer of a pass, None where it reads everything before it."""

@@ -15,6 +15,7 @@ from gemma_doctor.oracle.lengths import (
     reach,
     stretch,
     trained,
+    turns,
 )
 from gemma_doctor.oracle.masks import Rule, causal, positions, real_keys, sliding, visible
 from gemma_doctor.oracle.numbers import (
@@ -30,11 +31,21 @@ from gemma_doctor.oracle.numbers import (
     usable_epsilon,
     usable_theta,
 )
-from gemma_doctor.oracle.repetition import LAST, SHARE, repeated_tail, repetition, turns_certain
+from gemma_doctor.oracle.repetition import (
+    CERTAIN,
+    LAST,
+    LOOP_TOKENS,
+    SHARE,
+    UNSURE,
+    repeated_tail,
+    repetition,
+    turns_certain,
+)
 from gemma_doctor.oracle.rotation import inverse_frequencies
 from gemma_doctor.oracle.spelling import misspelt
 
 __all__ = [
+    "CERTAIN",
     "EPSILON",
     "FINDING_FLOORS",
     "FLIP_FLOORS",
@@ -43,8 +54,10 @@ __all__ = [
     "LARGEST_FLOAT32",
     "LARGEST_THETA",
     "LAST",
+    "LOOP_TOKENS",
     "SHARE",
     "UNITS",
+    "UNSURE",
     "WHOLE_WORDS",
     "KvLayer",
     "Rule",
@@ -72,6 +85,7 @@ __all__ = [
     "sliding",
     "stretch",
     "trained",
+    "turns",
     "turns_certain",
     "usable_epsilon",
     "usable_theta",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemma_doctor.evidence import FULL
+from gemma_doctor.evidence import FULL, SLIDING
 from gemma_doctor.oracle.rotation import inverse_frequencies
 
 if TYPE_CHECKING:
@@ -88,6 +88,14 @@ def trained(facts: ConfigFacts, base: ConfigFacts | None) -> Trained | None:
     if base is None or base.max_positions is None:
         return None
     return Trained(base.max_positions, base.origin)
+
+
+def turns(facts: ConfigFacts, index: int, kind: str) -> bool:
+    """One layer turns its queries and keys; some families leave layers without any position."""
+    rotated = facts.raw.get("no_rope_layers")  # SmolLM3 and Llama 4, whatever the key's name says: 0 does not turn
+    if isinstance(rotated, (list, tuple)) and index < len(rotated):
+        return bool(rotated[index])
+    return facts.family not in TURN_SLIDING_ONLY or kind == SLIDING
 
 
 def far_claim(facts: ConfigFacts) -> RopeClaim | None:

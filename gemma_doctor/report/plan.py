@@ -49,9 +49,9 @@ def text(plan: Plan) -> str:
         f"{escape(plan.subject)}: {model}; keys and values in {asked.dtype}, batch of {asked.batch:,}",
         "",
         f"at {_counted(asked.context, 'token')}:",
-        *_columns(KINDS_HEAD, [*map(_kind, asked.kinds), _total(asked)]),
+        *columns(KINDS_HEAD, [*map(_kind, asked.kinds), _total(asked)]),
         "",
-        *_columns((*CONTEXTS_HEAD, fits), contexts),
+        *columns((*CONTEXTS_HEAD, fits), contexts),
         "",
         *(f"note: {escape(note)}" for note in plan.notes),
         *COUNTED,
@@ -74,7 +74,7 @@ def _total(one: Budget) -> tuple[str, ...]:
     return "total", f"{layers}", "", "", f"{per_token:,}", *sizes
 
 
-def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Two spaces apart, figures to the right under their heads; the first column to the left."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return [

@@ -2,7 +2,7 @@
 
 Facts that it shows, by mapping of the Report; those in brackets where they are there:
     subject: name, subject_source, family, layers, layer_kinds (one per examined layer, or None), window, weights
-        ("real", "skeleton" or "none"), [cut (what a skeleton lacks)]
+        ("real", "skeleton" or "none"), [cut (what a skeleton lacks), config_file (see config_lines.py)]
     environment: transformers, torch, [device, dtype, backend, seed]
     passes: [routes_in_use, depth, prompt_length, prompt_from, filled_from, generated, window, reduced_window,
         true_window_crossed, crossed_at, prompts (the other generations: name, from, prompt_length, generated,
@@ -14,15 +14,16 @@ Facts that it shows, by mapping of the Report; those in brackets where they are 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gemma_doctor.finding import Finding, Report, Severity, counted
 from gemma_doctor.report import verdict
+from gemma_doctor.report.account import account
 from gemma_doctor.report.heading import filled_in, heading, subject_name
 from gemma_doctor.report.lines import BLANK, Line, draw
 from gemma_doctor.report.ran import ran
 from gemma_doctor.report.reading_path import not_evaluated, reading_path
-from gemma_doctor.report.where import kinds_of, layers_in_words, where
+from gemma_doctor.report.where import kinds_of, layers_in_words
 
 STYLES = {"SICK": "bold red", "HEALTHY": "bold green", "WARNING": "bold yellow", "NO FAULT FOUND": "bold green"}
 SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -39,6 +40,17 @@ def render(report: Report, width: int | None = None, color: bool = False, verbos
     """
     sections = _quiet(report) if verbosity < 0 else _full(report, width, verbosity)
     return draw(sections, width, color)
+
+
+def findings(report: Report, some: Sequence[Finding]) -> str:
+    """Some findings of a report, each in full, as a text for a file."""
+    lines: list[Line] = []
+    for one in some:
+        word = "CAUSE" if one in report.causes else one.severity.word
+        lines += [BLANK, *_block(word, one, report, verbosity=0)]
+        if one.follows_from:
+            lines.append(_fact("follows", f"from {one.follows_from}, in the same run: mend that first"))
+    return draw(lines[1:], None, color=False)
 
 
 def _quiet(report: Report) -> Iterator[Line]:
@@ -124,30 +136,19 @@ def _more(finding: Finding, report: Report) -> str:
 
 
 def _facts(finding: Finding, report: Report, verbosity: int, margin: str = "  ") -> Iterator[Line]:
-    place = where(finding.where, report.subject, verbosity)
-    if place:
-        yield _fact("where", place, margin)
-    yield _fact("observed", finding.observed, margin)
-    yield _fact("expected", finding.expected, margin)
+    for label, text in account(finding, report.subject, verbosity):
+        yield _fact(label, text, margin)
+        if label == "expected":
+            yield from _drawn(finding, margin)
+
+
+def _drawn(finding: Finding, margin: str) -> Iterator[Line]:
     if finding.strip:
         yield Line(margin, finding.strip.caption)
         yield _fact("expected", finding.strip.expected, margin + "  ")
         yield _fact("observed", finding.strip.observed, margin + "  ")
-    facts = (
-        ("figure", finding.figure),
-        ("effect", finding.effect),
-        ("wrong", finding.wrong_side),
-        ("known", finding.known),
-        ("do", _do(finding)),
-    )
-    for label, text in facts:
-        if text:
-            yield _fact(label, text, margin)
-
-
-def _do(finding: Finding) -> str:
-    """What to do; and what can be used until that is done."""
-    return f"{finding.do}; meanwhile {finding.meanwhile}" if finding.meanwhile else finding.do
+    if finding.figure:
+        yield _fact("figure", finding.figure, margin)
 
 
 def _fact(label: str, text: str, margin: str = "  ") -> Line:
