@@ -13,15 +13,14 @@ Facts that it shows, by mapping of the Report; those in brackets where they are 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from gemma_doctor.finding import Finding, Report, Severity, counted
 from gemma_doctor.report import verdict
-from gemma_doctor.report.account import account
-from gemma_doctor.report.heading import filled_in, heading, subject_name
+from gemma_doctor.report.account import account, commands
+from gemma_doctor.report.heading import heading, subject_name
 from gemma_doctor.report.lines import BLANK, Line, draw
-from gemma_doctor.report.ran import ran
+from gemma_doctor.report.ran import ran, took
 from gemma_doctor.report.reading_path import not_evaluated, reading_path
 from gemma_doctor.report.where import kinds_of, layers_in_words
 
@@ -104,7 +103,7 @@ def _block(word: str, finding: Finding, report: Report, verbosity: int) -> Itera
     yield Line(f"{word}  ", f"{finding.check}{severity}   {finding.title}", style=style, body_style="bold", indent=4)
     yield from _facts(finding, report, verbosity)
     if word == "CAUSE":
-        yield _fact("more", _more(finding, report))
+        yield _fact("more", " | ".join(commands(finding, report)))
 
 
 def _notes(report: Report, verbosity: int) -> Iterator[Line]:
@@ -124,15 +123,6 @@ def _notes(report: Report, verbosity: int) -> Iterator[Line]:
         if len(notes) > 1:
             said = f"{counted(len(notes), 'note')} (-v): {'; '.join(note.title for note in notes)}"
         yield Line(f"note  {check}   ", said, style=SEVERITY_STYLES[Severity.NOTE], indent=4)
-
-
-def _more(finding: Finding, report: Report) -> str:
-    """Commands that say more: the check's documentation and, where a layer is known, what it reads."""
-    explain = f"gemma-doctor explain {finding.check}"
-    if not finding.where.layers or verdict.is_static(report):
-        return explain
-    subject = shlex.quote(str(report.subject["name"]))
-    return f"{explain} | gemma-doctor heatmap {subject} --layers {finding.where.layers[0]}"
 
 
 def _facts(finding: Finding, report: Report, verbosity: int, margin: str = "  ") -> Iterator[Line]:
@@ -193,18 +183,5 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _exit_line(report: Report) -> Line:
-    said = f" ({verdict.exit_reason(report)})   {_timing(report)}"
+    said = f" ({verdict.exit_reason(report)})   {took(report)}"
     return Line(f"exit {report.exit_code}", said, style="bold", indent=2)
-
-
-def _timing(report: Report) -> str:
-    timing = report.timing
-    spent = [f"{name} {_seconds(value)}" for name, value in timing["phases"].items() if value >= 0.05]
-    text = f"{_seconds(timing['total'])} s" + (f": {', '.join(spent)}" if spent else "")
-    forms = (("tokens_per_second", "{:.1f} tokens/s"), ("peak_memory_mb", "peak {:,.0f} MB"))
-    figures = filled_in(timing, forms) if report.subject["weights"] == "real" else []  # a skeleton's speed says nothing
-    return "; ".join([text, *figures])
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
