@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gemma_doctor.check import Check, CouldNotLook, NotApplicable, judge
+from gemma_doctor.check import BUILT_IN, Check, CouldNotLook, NotApplicable, judge
 from gemma_doctor.errors import DoctorError, TimedOut, in_one_line
 from gemma_doctor.evidence import Advisories, Config, ModelFacts, Trace
 from gemma_doctor.finding import CheckResult, Outcome
@@ -83,8 +83,9 @@ def run_check(one: Check, source: Source, thresholds: Mapping[str, float] | None
         return judge(one.id, one.group, lambda: one.function(**_evidence_for(one, source), **(thresholds or {})))
     except DoctorError:
         raise
-    except Exception as error:
-        reason = f"the check crashed: {type(error).__name__}: {in_one_line(error)}"
+    except (Exception, SystemExit) as error:  # a check must not end the run, least of all with exit code 0
+        whose = "" if one.source == BUILT_IN else f" ({one.source})"
+        reason = f"the check{whose} crashed: {type(error).__name__}: {in_one_line(error)}"
         return CheckResult(check=one.id, group=one.group, outcome=Outcome.ERROR, reason=reason)
 
 

@@ -6,12 +6,15 @@ see it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gemma_doctor import plugins, registry
 from gemma_doctor.check import judge, needs_of
+from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.evidence import (
     FULL,
     LOGITS,
@@ -68,6 +71,22 @@ def run_check(function: CheckFunction, /, **evidence: Any) -> CheckResult:
     name, group = function.__name__.replace("_", "-"), function.__module__.split(".")[-2]
     needed = (need.parameter for need in needs_of(function))
     return judge(name, group, lambda: function(**{**dict.fromkeys(needed), **evidence}))
+
+
+def load_check(folder: str | os.PathLike[str], check_id: str) -> CheckFunction:
+    """A check of a folder of one's own, imported and validated as --checks-dir does it.
+
+    Args:
+        folder: with a folder for each group.
+        check_id: as `gemma-doctor list` shows it.
+
+    Raises:
+        DoctorError: there is no such check in it, or it cannot be used.
+    """
+    found = {one.id: one for one in plugins.in_folders([os.fspath(folder)])}
+    if check_id not in found:
+        raise DoctorError(f"there is no check {check_id!r} in {os.fspath(folder)}{suggest(check_id, found)}")
+    return registry.load(found[check_id]).function
 
 
 def config_facts(

@@ -26,19 +26,16 @@ def completer(metavar: str) -> Completer | None:
     Args:
         metavar: of the parameter: "IDS", say, or the words themselves, as in "log|linear".
     """
-    known = _KNOWN.get(metavar)
-    if "|" in metavar:
-        words = metavar.split("|")
-        known = lambda context: words  # noqa: E731
-    if known is None:
+    choices, listing = metavar.split("|"), _KNOWN.get(metavar)
+    if listing is None and len(choices) == 1:
         return None
-    listing, several = known, metavar in ("IDS", "NAMES", "ROUTES")
+    several = metavar in ("IDS", "NAMES", "ROUTES")
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         before, comma, start = incomplete.rpartition(",") if several else ("", "", incomplete)
         try:
             with aside():
-                words = [word for word in listing(ctx) if word.startswith(start)]
+                words = [word for word in (listing(ctx) if listing else choices) if word.startswith(start)]
         except (Exception, SystemExit):
             return []
         return [word for word in (f"{before}{comma}{word}" for word in words) if PLAIN.fullmatch(word)]

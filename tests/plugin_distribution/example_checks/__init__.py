@@ -1,0 +1,1 @@
+"""Checks for gemma-doctor, one package for each group."""
