@@ -259,7 +259,7 @@ def _examined(patient: Patient, settings: Settings) -> tuple[tuple[CheckResult, 
     checks: tuple[Check, ...] = chosen_checks(settings)
     collector = Collector(patient, settings, lambda line: None, brief=True)
     with compat.quiet():  # what the library warns of is the fault's doing
-        results, stopped = examine(checks, collector)
+        results, stopped = examine(checks, collector, settings.thresholds)
         if stopped is not None:
             raise stopped
         return conclude(results, checks, collector), collector
