@@ -118,13 +118,13 @@ def admit(
     torch.manual_seed(settings.seed)
     device = _device(settings.device)
     _require_backend(settings.attn_implementation, device)
-    _require_decoder(subject)
+    require_decoder(subject)
     subject, folder = folder_of(subject, settings, progress)
     model, reduced, cut = _models(subject, folder, settings, device, reduced_window)
-    _require_attention(model)
+    require_attention(model)
     own = tokenizer_folder(subject, folder)
     tokenizer, remark = tokenizer_in(own)
-    remarks = remark, _ignored(subject, settings), _other_ways(model)
+    remarks = remark, _ignored(subject, settings), other_ways(model)
     parameter = next(model.parameters())
     return Patient(
         subject=replace(subject, remarks=(*subject.remarks, *filter(None, remarks))),
@@ -184,7 +184,7 @@ def _ignored(subject: Subject, settings: Settings) -> str:
     return f"skeletons are examined in float32; --dtype {settings.dtype} is ignored"
 
 
-def _other_ways(model: Any) -> str:
+def other_ways(model: Any) -> str:
     """What the subject's generation settings ask for beside plain generation, which is what is examined."""
     said = ", ".join(f"{name}={value!r}" for name, value in compat.other_ways(model).items())
     return f"generation settings left out: {said}; see --routes" if said else ""
@@ -257,7 +257,12 @@ def _require_backend(name: str | None, device: str) -> None:
         )
 
 
-def _require_decoder(subject: Subject) -> None:
+def require_decoder(subject: Subject) -> None:
+    """The library has a decoder for a subject's configuration that reads its tokens with attention.
+
+    Raises:
+        DoctorError: it has none.
+    """
     text, _ = text_part(subject.published)
     whole = subject.published["model_type"]
     part = text.get("model_type") or whole
@@ -279,8 +284,12 @@ def _require_decoder(subject: Subject) -> None:
         raise _no_decoder(f"transformers has no language model for the text part of {whole!r} alone")
 
 
-def _require_attention(model: Any) -> None:
-    """Every layer of the text decoder has an attention module that can be watched."""
+def require_attention(model: Any) -> None:
+    """Every layer of the text decoder has an attention module that can be watched.
+
+    Raises:
+        DoctorError: one has none, or there are no layers.
+    """
     from gemma_doctor.capture.model_facts import attention_modules, text_decoder
 
     try:

@@ -17,6 +17,7 @@ from gemma_doctor.real_weights import lack_of
 from gemma_doctor.settings import Settings
 from gemma_doctor.sources import Source, locate
 
+IN_MEMORY = "model in memory"
 RECURRENT_KINDS = ("conv", "hybrid", "linear_attention", "mamba", "recurrent")
 LAYERS_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 MOST_LAYERS = 10_000
@@ -30,7 +31,7 @@ class Subject:
 
     Attributes:
         name: for headlines, as the user gave it ("gemma-3-270m", "./my-gemma").
-        kind: "preset", "folder", "config file", "GGUF file", "adapter", "hub id".
+        kind: "preset", "folder", "config file", "GGUF file", "adapter", "hub id", IN_MEMORY.
         published: the whole published mapping, overrides applied.
         config: evidence read from it, with the expectations.
         folder: where tokenizer and weights lie, None if there is no such folder.

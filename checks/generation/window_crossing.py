@@ -72,7 +72,8 @@ def window_crossing(
         yield _differs(text, apart[0], noise_floors)
     if not any(region.first >= edge for region in text.regions):
         raise CouldNotLook(f"a text of {text.length:,} tokens does not cross the window of {edge:,}")
-    yield Examined(sum(len(region.cached) for region in text.regions), _sentence(text, alike=not apart))
+    scored = sum(len(region.cached) for region in text.regions)
+    yield Examined(scored, _sentence(text, alike=not apart), figures=text.figures)
 
 
 def _no_numbers(text: LongText, most: float) -> bool:

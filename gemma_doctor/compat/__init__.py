@@ -89,6 +89,7 @@ from gemma_doctor.compat.module_faults import (
 )
 from gemma_doctor.compat.modules import (
     decoder_output,
+    embedding_rows,
     embedding_scale,
     has_own_keys,
     has_per_layer_embeddings,
@@ -104,8 +105,9 @@ from gemma_doctor.compat.quantised import (
     quantisation,
 )
 from gemma_doctor.compat.releases import FIRST_GGUF_RELEASE, FIRST_RELEASE, reads_gguf, release, require_family
-from gemma_doctor.compat.saved_configs import corrected, is_bookkeeping, known_keys, plain, saved_and_loaded
+from gemma_doctor.compat.saved_configs import carried, corrected, is_bookkeeping, known_keys, plain, saved_and_loaded
 from gemma_doctor.compat.served import generate_as_served, served_otherwise
+from gemma_doctor.compat.switches import switches_restored
 from gemma_doctor.compat.tokens import (
     ANY_TEXT,
     asks_for_bos,
@@ -125,6 +127,15 @@ from gemma_doctor.compat.tokens import (
     takes_special_tokens,
     text_of,
 )
+from gemma_doctor.compat.wrappers import (
+    adapters_in_force,
+    fed_on,
+    inner_model,
+    inner_tokenizer,
+    own_configs,
+    uncompile,
+    writes_tokens,
+)
 
 __all__ = [
     "ANY_TEXT",
@@ -133,6 +144,7 @@ __all__ = [
     "OTHER_WAYS",
     "CacheUpdate",
     "CannotWatch",
+    "adapters_in_force",
     "asks_for_bos",
     "attention_backend",
     "attention_backend_set",
@@ -145,6 +157,7 @@ __all__ = [
     "cache_method_wrapped",
     "cache_updates_edited",
     "caps_logits",
+    "carried",
     "chat_ids",
     "chat_text",
     "corrected",
@@ -155,11 +168,13 @@ __all__ = [
     "dynamic_cache",
     "dynamic_cache_takes_config",
     "edit_held",
+    "embedding_rows",
     "embedding_scale",
     "end_tokens",
     "end_tokens_of_another_generation",
     "end_tokens_set",
     "experts_key",
+    "fed_on",
     "flash_window",
     "flash_window_too_wide",
     "forget_kept_cache",
@@ -176,6 +191,8 @@ __all__ = [
     "held_states",
     "ids_of_each",
     "initial_spread",
+    "inner_model",
+    "inner_tokenizer",
     "is_bookkeeping",
     "is_cache",
     "is_id",
@@ -202,6 +219,7 @@ __all__ = [
     "only",
     "other_backends",
     "other_ways",
+    "own_configs",
     "own_limits",
     "place_argument",
     "plain",
@@ -235,11 +253,13 @@ __all__ = [
     "static_sliding_layers_unbuildable",
     "storing_float64",
     "suppressed",
+    "switches_restored",
     "takes_special_tokens",
     "tanh_gelus",
     "text_config",
     "text_of",
     "turn_values",
+    "uncompile",
     "updates_watched",
     "whole_config",
     "why_no_cache_layers",
@@ -247,4 +267,5 @@ __all__ = [
     "why_not_backend",
     "window",
     "without_attention_softcap",
+    "writes_tokens",
 ]

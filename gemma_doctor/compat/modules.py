@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     import torch
 
 
+def embedding_rows(model: Any) -> int:
+    """How many ids a model's embedding has a row for. PEFT's layers stand in front of the one that knows."""
+    embedding = model.get_input_embeddings()
+    return int(getattr(embedding, "base_layer", embedding).num_embeddings)
+
+
 def embedding_scale(embedding: Any, config: Any) -> float:
     """What an embedding is multiplied by. Up to 5.3 Gemma 1, Gemma 2 and VaultGemma do it in their forward."""
     scale = getattr(embedding, "embed_scale", None)

@@ -41,6 +41,18 @@ PACKAGE_NAMES = {
     "flute": "flute-kernel",
     "fbgemm_gpu": "fbgemm-gpu",
 }
+# Where the classes of quantised modules and tensors come from, whoever put them into a model.
+QUANTISERS = (
+    "aqlm",
+    "auto_gptq",
+    "awq",
+    "bitsandbytes",
+    "gptqmodel",
+    "hqq",
+    "optimum.quanto",
+    "torch.ao.nn.quantized",
+    "torchao",
+)
 
 
 def quantisation(published: Mapping[str, Any]) -> str:
@@ -78,8 +90,27 @@ def _installed(module: str) -> bool:
 
 
 def is_quantised(model: Any) -> bool:
-    """The model's weights are kept in a form that `.float()` does not undo."""
-    return getattr(model, "hf_quantizer", None) is not None or bool(getattr(model, "is_quantized", False))
+    """The model's weights are kept in a form that `.float()` does not undo.
+
+    The library says so of what it loaded quantised itself; what was quantised in memory is known by what it holds.
+    """
+    said = getattr(model, "hf_quantizer", None) is not None or bool(getattr(model, "is_quantized", False))
+    return said or any(map(_holds_rounded, model.modules()))
+
+
+def _holds_rounded(module: Any) -> bool:
+    """The module is a quantiser's own, or a matrix of it is: by its class, or because its numbers have one byte."""
+    if type(module).__module__.startswith(QUANTISERS):
+        return True
+    own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+    return any(_is_rounded(weight) for weight in own if weight.dim() > 1)
+
+
+def _is_rounded(weight: Any) -> bool:
+    import torch
+
+    one_byte = weight.dtype.itemsize == 1 and weight.dtype is not torch.bool
+    return one_byte or type(weight.data).__module__.startswith(QUANTISERS)
 
 
 def is_placed(model: Any) -> bool:

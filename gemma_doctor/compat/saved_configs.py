@@ -39,6 +39,20 @@ def plain(config: Any) -> dict[str, Any]:
     return values
 
 
+def carried(config: Any) -> dict[str, Any]:
+    """A config object's values, class defaults too, as a file would write them.
+
+    `output_attentions` and the like are left out: objects keep them under another name, so that no class reads them.
+    """
+    from transformers import PretrainedConfig
+
+    base = PretrainedConfig()
+    unread = plain(base).keys() - known_keys(base)
+    values = {key: value for key, value in plain(config).items() if key not in unread}
+    nested = {key: one for key, one in vars(config).items() if key in values and isinstance(one, PretrainedConfig)}
+    return values | {key: carried(one) for key, one in nested.items()}
+
+
 def known_keys(config: Any) -> frozenset[str]:
     """Keys that a config object's class takes by name, under any name it gives them.
 

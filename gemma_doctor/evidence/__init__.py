@@ -34,6 +34,7 @@ from gemma_doctor.evidence.drift import Arrival, ConfigDrift, TiedHead
 from gemma_doctor.evidence.effect import RopeEffect
 from gemma_doctor.evidence.generations import GREEDY, OF_SERVED, Generation, Generations
 from gemma_doctor.evidence.gguf import GgufFacts, GgufKey
+from gemma_doctor.evidence.good_run import FIGURES, LOSS, FigureKind, GoodRun, RecordedFigure
 from gemma_doctor.evidence.lengths import Lengths, Wanted
 from gemma_doctor.evidence.long_text import LONG_TEXT, Fact, LongText, Region, StepByStep
 from gemma_doctor.evidence.model import (
@@ -78,12 +79,14 @@ from gemma_doctor.evidence.tokenizers import (
 __all__ = [
     "CHOICES",
     "EMPTY_SLOT",
+    "FIGURES",
     "FOREIGN",
     "FULL",
     "GREEDY",
     "LOGITS",
     "LONG_GENERATE",
     "LONG_TEXT",
+    "LOSS",
     "OF_SERVED",
     "SCORE",
     "SLIDING",
@@ -107,6 +110,7 @@ __all__ = [
     "DeviceMemory",
     "Expectation",
     "Fact",
+    "FigureKind",
     "FlashWindow",
     "Floats",
     "Floats32",
@@ -115,6 +119,7 @@ __all__ = [
     "Generations",
     "GgufFacts",
     "GgufKey",
+    "GoodRun",
     "Ints",
     "KernelCall",
     "KernelProfile",
@@ -132,6 +137,7 @@ __all__ = [
     "Pieces",
     "PlacedReading",
     "Reading",
+    "RecordedFigure",
     "Region",
     "RopeClaim",
     "RopeEffect",

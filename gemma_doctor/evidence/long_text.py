@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gemma_doctor.evidence.arrays import Floats
 from gemma_doctor.evidence.running import Crash
 
@@ -108,3 +110,9 @@ class LongText:
     crash: Crash | None = None
     text_again: StepByStep | None = None
     facts_again: StepByStep | None = None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Mean loss of each region under the chunked run, nats a token, by the names of FIGURES; finite ones alone."""
+        means = {f"loss_{one.name.replace(' ', '_')}": float(one.cached.mean()) for one in self.regions}
+        return {name: mean for name, mean in means.items() if np.isfinite(mean)}
