@@ -58,6 +58,7 @@ NONE_HERE = {
     "flex-attention-parity": "its route needs a GPU: flex attention compiles no decode step on a CPU",
     "offloaded-cache-parity": "its route needs a GPU to bring keys back from",
     "quantised-cache-parity": "its route needs optimum-quanto or hqq",
+    "regression": "what is worse depends on what the baseline holds",
 }
 
 

@@ -47,6 +47,7 @@ EVIDENCE_TYPES: dict[type, str] = {
     evidence.DeviceMemory: "model",
     evidence.RouteRun: "running model",
     evidence.Advisories: "config",
+    evidence.GoodRun: "real weights, a baseline",
 }
 
 

@@ -194,7 +194,9 @@ class HealthyTwin:
 
     def _with(self, routes: Sequence[str]) -> Settings:
         in_use = (*self._settings.routes, *included("quick"), *routes)
-        return replace(self._settings, routes=in_use, depth="quick", margin=MARGIN)
+        return replace(
+            self._settings, routes=in_use, depth="quick", margin=MARGIN, baseline=None, update_baseline=False
+        )
 
     def _left_out(self, fault: Fault) -> str:
         """Why the gate would not look where a fault shows; empty if it would."""

@@ -371,8 +371,9 @@ class Report:
 
     @property
     def only_notes(self) -> bool:
-        """There is nothing above a note."""
-        return all(f.severity is Severity.NOTE for f in self.findings)
+        """There is nothing above a note, known or not."""
+        known = (one.finding for one in self.suppressed)
+        return all(f.severity is Severity.NOTE for f in (*self.findings, *known))
 
     @property
     def looked(self) -> int:

@@ -14,12 +14,25 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemma_doctor.errors import suggest
-from gemma_doctor.finding import CheckResult, Suppressed
+from gemma_doctor.finding import CheckResult, Finding, Outcome
 
 KEYS = ("check", "reason", "title", "until")
+SOURCE = "run file"
+
+
+class Reason(NamedTuple):
+    """Why a finding does not count.
+
+    Attributes:
+        text: in the words of whoever said so.
+        source: where that stands: "run file" or "baseline".
+    """
+
+    text: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,18 @@ class Suppression:
     reason: str
     title: str = ""
     until: datetime.date | None = None
+
+    @property
+    def in_words(self) -> str:
+        """ "padding-side (tokenizer pads ...)": what remarks call it."""
+        return f"{self.check} ({self.title} ...)" if self.title else self.check
+
+    def means(self, finding: Finding) -> bool:
+        """It is about this finding, expired or not."""
+        return finding.check == self.check and finding.title.startswith(self.title)
+
+    def has_expired(self, today: datetime.date) -> bool:
+        return self.until is not None and today >= self.until
 
 
 def parse(value: object) -> Suppression:
@@ -59,15 +84,25 @@ def parse(value: object) -> Suppression:
     return Suppression(entry["check"], entry["reason"], entry.get("title", ""), _day(entry.get("until")))
 
 
-def apply(
-    results: Sequence[CheckResult], entries: Sequence[Suppression], today: datetime.date
-) -> tuple[tuple[CheckResult, ...], tuple[Suppressed, ...], tuple[str, ...]]:
-    """Take the findings that are known out of the results.
+def reason_for(finding: Finding, entries: Sequence[Suppression], today: datetime.date) -> Reason | None:
+    """Why a finding does not count, by the first entry that means it; None if none does."""
+    meant = (one for one in entries if not one.has_expired(today) and one.means(finding))
+    return next((Reason(one.reason, SOURCE) for one in meant), None)
 
-    Returns:
-        the results, what was taken out of them, and remarks for the headline: entries that met nothing, or expired.
+
+def remarks(results: Sequence[CheckResult], entries: Sequence[Suppression], today: datetime.date) -> tuple[str, ...]:
+    """What the headline must say of the entries: those that expired, and those that met nothing.
+
+    Of a check that did not look nobody knows whether its entry is still needed.
     """
-    return tuple(results), (), ()
+    looked = {one.check: one for one in results if one.outcome in (Outcome.PASS, Outcome.FAIL)}
+    said = []
+    for one in entries:
+        if one.has_expired(today):
+            said.append(f"the suppression of {one.in_words} expired on {one.until}: its findings count again")
+        elif one.check in looked and not any(map(one.means, looked[one.check].findings)):
+            said.append(f"the suppression of {one.in_words} met nothing: remove it")
+    return tuple(said)
 
 
 def _day(value: object) -> datetime.date | None:

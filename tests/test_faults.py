@@ -45,6 +45,7 @@ NOT_HERE = {
     "flex-attention-parity": "flex compiles no decode step on a CPU",
     "offloaded-cache-parity": "needs a GPU to bring keys back from",
     "quantised-cache-parity": "needs optimum-quanto or hqq",
+    "regression": "needs a baseline with figures of real weights: tests/test_baseline.py",
 }
 BY_NAME = {(family.name, backend): (family, backend) for family, backend in COMBINATIONS}
 COVERED = {name: one for name, one in all_faults().items() if one.caught_by not in WAITED_FOR}

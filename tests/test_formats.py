@@ -109,7 +109,6 @@ def test_the_same_findings_can_be_read_out_of_every_format(form: str, name: str)
     assert sorted(found) == sorted(due(report))
 
 
-@pytest.mark.skipif("html" not in FORMS, reason="not there yet")
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_page_holds_every_finding(name: str) -> None:
     page = html.fromstring(formats.render(REPORTS[name], "html"))

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import re
-import sys
-import types
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
 
 from gemma_doctor import presets, registry, routes
 from gemma_doctor.diagnosis import chosen_checks
-from gemma_doctor.evidence import frozen
-from gemma_doctor.finding import Outcome
+from gemma_doctor.policy import GemmaSlidingWindowPolicy
 from gemma_doctor.settings import Settings
-from gemma_doctor.testing import one_pass, run_check, trace
+from tests.tiny_model import tiny_folder, tiny_tokenizer
 
 if TYPE_CHECKING:
     import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_check_of_the_tutorial_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    (source,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "@check()" in block)
-    module = types.ModuleType("gemma_doctor.checks.positions.first_token")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(source, module.__dict__)  # the README's own text
-    one = registry.validate(module, "positions")
-    assert one.id == "first-token"
-    assert run_check(one.function, trace=trace()).outcome is Outcome.PASS
-    healthy = one_pass()
-    first = replace(healthy.forwards[0], positions=frozen(np.arange(5)[None] + 3))
-    shifted = replace(healthy, forwards=(first, *healthy.forwards[1:]))
-    assert run_check(one.function, trace=trace(shifted)).outcome is Outcome.FAIL
 
 
 def test_every_check_is_in_the_table() -> None:
@@ -46,7 +29,8 @@ def test_every_check_is_in_the_table() -> None:
 
 
 def test_every_route_is_in_the_table() -> None:
-    rows = re.findall(r"^\| `([\w-]+)` \| ([\w ]+) \| ([^|]+) \|$", README, re.M)
+    page = (ROOT / "docs" / "routes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| ([\w ]+) \| ([^|]+) \|$", page, re.M)
     assert {name: (depth, title) for name, depth, title in rows} == {
         one.id: (one.depth, one.title) for one in routes.all_routes().values()
     }
@@ -61,6 +45,26 @@ def test_the_policy_block_says_what_comes_out() -> None:
     blocked = names["blocked"]
     assert tuple(blocked.shape) == (1, 1, 1, 512)  # type: ignore[attr-defined]
     assert not blocked.any()  # type: ignore[attr-defined]
+
+
+def test_the_api_block_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (source,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "diagnose(model" in block)
+    tiny_folder(tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    exec(source, {"model": model, "tokenizer": tiny_tokenizer()})  # the README's own text
+    assert "HEALTHY" in capsys.readouterr().out
+
+
+def test_the_block_on_masks_runs() -> None:
+    (source,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "test_my_mask" in block)
+
+    def my_mask(query_length: int, key_length: int, past_length: int) -> Any:
+        positions = torch.arange(past_length, past_length + query_length)[None]
+        return GemmaSlidingWindowPolicy(sliding_window=512).allowed(positions, key_length, past_length)
+
+    names: dict[str, Any] = {"my_mask": my_mask}
+    exec(source, names)  # the README's own text
+    names["test_my_mask"]()
 
 
 def test_the_healthy_session_has_every_check() -> None:

@@ -20,6 +20,7 @@ from gemma_doctor.capture import (
     flash,
     generations,
     gguf,
+    good_run,
     kernels,
     ledger,
     model_facts,
@@ -109,6 +110,7 @@ class Collector:
                 patient, self.facts.causal, "flash-attention" in self.routes.declared
             ),
             evidence.Advisories: self._advisories,
+            evidence.GoodRun: lambda: good_run.good_run(self, settings),
         }
 
     def get(self, kind: type, of: str = "") -> Any:

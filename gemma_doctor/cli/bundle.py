@@ -60,7 +60,7 @@ def bundle(
     quiet: Annotated[bool, switch("-q --quiet", "No progress.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Examine a subject and write what a bug report needs, with a script that reproduces the cause.
+    """Write a bug report: what was found, with a script that shows it.
 
     Exit code: 0 it was written, whatever was found; 2 it was not.
     """

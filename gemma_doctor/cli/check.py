@@ -13,6 +13,7 @@ from gemma_doctor.cli.figures import drawn, require_folder
 from gemma_doctor.cli.options import Word, Words, option, switch
 from gemma_doctor.cli.output import aside, say, write
 from gemma_doctor.cli.reports import Reports
+from gemma_doctor.cli.update import Update
 from gemma_doctor.finding import Report
 from gemma_doctor.report.formats import FORMATS
 
@@ -105,7 +106,7 @@ def check(
 def _run(settings: Settings) -> int:
     if settings.figures is not None:
         require_folder(settings.figures)
-    with Reports(settings) as reports:
+    with Reports(settings) as reports, Update(settings) as update:
         report = _examine(settings)
         try:
             if settings.figures is not None:
@@ -115,6 +116,7 @@ def _run(settings: Settings) -> int:
                     say("figures: none drawn; only findings of mask-pattern have cells to draw, and recall a curve")
         finally:  # what was found is said in any case
             reports.write(report)
+        update.write(report)
     return report.exit_code
 
 

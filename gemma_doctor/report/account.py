@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 
 from gemma_doctor.finding import Finding, Report
+from gemma_doctor.report.verdict import is_static
 from gemma_doctor.report.where import where
 
 
@@ -31,6 +33,15 @@ def account(finding: Finding, subject: Mapping[str, object], verbosity: int = 0)
         ("do", do),
     )
     return ((label, text) for label, text in facts if text)
+
+
+def commands(finding: Finding, report: Report) -> list[str]:
+    """Commands that say more: the check's documentation and, where a layer is known, what it reads."""
+    explain = f"gemma-doctor explain {finding.check}"
+    if not finding.where.layers or is_static(report):
+        return [explain]
+    subject = shlex.quote(str(report.subject["name"]))
+    return [explain, f"gemma-doctor heatmap {subject} --layers {finding.where.layers[0]}"]
 
 
 def _written_at(finding: Finding, subject: Mapping[str, object]) -> str:

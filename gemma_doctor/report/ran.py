@@ -1,4 +1,4 @@
-"""What ran: every pass, with what was fed and how long it took. For those who ask (-v)."""
+"""What ran, and how long it took: the whole, and every pass with what was fed, for those who ask (-v)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gemma_doctor.finding import Report
 from gemma_doctor.report.escape import escape
+from gemma_doctor.report.heading import filled_in
 from gemma_doctor.report.lines import Line
 
 
@@ -22,3 +23,17 @@ def ran(report: Report) -> Iterator[Line]:
         took = seconds.get(one["name"])
         said = f"{one['forwards']:>8,}  {one['tokens']:>9,}  {'' if took is None else format(took, '>7.2f')}"
         yield Line("", f"  {escape(str(one['name'])):<{wide}}  {said}")
+
+
+def took(report: Report) -> str:
+    """ "41 s: import 6.1, load 1.2, generate 19; 7.1 tokens/s"."""
+    timing = report.timing
+    spent = [f"{name} {_seconds(value)}" for name, value in timing["phases"].items() if value >= 0.05]
+    text = f"{_seconds(timing['total'])} s" + (f": {', '.join(spent)}" if spent else "")
+    forms = (("tokens_per_second", "{:.1f} tokens/s"), ("peak_memory_mb", "peak {:,.0f} MB"))
+    figures = filled_in(timing, forms) if report.subject["weights"] == "real" else []  # a skeleton's speed says nothing
+    return "; ".join([text, *figures])
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"

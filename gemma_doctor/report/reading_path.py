@@ -14,6 +14,7 @@ MARK_STYLES = {
     "warn": "yellow",
     "skip": "magenta",
     "part": "magenta",
+    "known": "cyan",
     "ok": "green",
     "n/a": "dim",
 }
@@ -26,8 +27,27 @@ _BY_OUTCOME = {
 }
 
 
+def by_group(report: Report) -> dict[str, list[CheckResult]]:
+    """The results, by layer of the path."""
+    groups: dict[str, list[CheckResult]] = {}
+    for result in report.results:
+        groups.setdefault(result.group, []).append(result)
+    return groups
+
+
+def skipped_by_reason(report: Report) -> dict[str, list[str]]:
+    """The checks that could not look, by reason."""
+    skipped: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.outcome is Outcome.SKIPPED:
+            skipped.setdefault(result.reason, []).append(result.check)
+    return skipped
+
+
 def mark(result: CheckResult) -> str:
-    """One word for what became of a check."""
+    """One word for what became of a check; "known" when nothing that it found counts any more."""
+    if result.outcome is Outcome.FAIL and result.worst in (None, Severity.NOTE):
+        return "known"
     if result.outcome is Outcome.FAIL:
         return "FAIL" if result.worst is Severity.ERROR else "warn"
     return _BY_OUTCOME[result.outcome]
@@ -36,7 +56,7 @@ def mark(result: CheckResult) -> str:
 def group_mark(results: Sequence[CheckResult]) -> str:
     """One word for a layer of the path; "part" when some of its checks could not look."""
     marks = {mark(result) for result in results} - {"n/a"}
-    for loud in ("FAIL", "CRASH", "warn"):
+    for loud in ("FAIL", "CRASH", "warn", "known"):
         if loud in marks:
             return loud
     if marks == {"ok", "skip"}:
@@ -77,9 +97,7 @@ def _in_short(results: Sequence[CheckResult]) -> str:
 
 def reading_path(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
     """One line per layer of the path; one per check when asked to be verbose."""
-    groups: dict[str, list[CheckResult]] = {}
-    for result in report.results:
-        groups.setdefault(result.group, []).append(result)
+    groups = by_group(report)
     wide = max((len(group) for group in groups), default=0)
     if verbosity:
         yield Line("reading path")
@@ -105,12 +123,9 @@ def _every_check(groups: dict[str, list[CheckResult]], wide: int) -> Iterator[Li
 
 def not_evaluated(report: Report) -> Iterator[Line]:
     """What could not be looked at, by reason; what crashed."""
-    by_reason: dict[str, list[str]] = {}
-    for result in report.results:
-        if result.outcome is Outcome.SKIPPED:
-            by_reason.setdefault(result.reason, []).append(result.check)
-    if by_reason:
-        said = "; ".join(f"{', '.join(checks)} ({reason})" for reason, checks in by_reason.items())
+    skipped = skipped_by_reason(report)
+    if skipped:
+        said = "; ".join(f"{', '.join(checks)} ({reason})" for reason, checks in skipped.items())
         yield Line("not evaluated: ", said, style="magenta")
     for result in report.results:
         if result.outcome is Outcome.ERROR:

@@ -24,7 +24,13 @@ from gemma_doctor.report.ran import ran, took
 from gemma_doctor.report.reading_path import not_evaluated, reading_path
 from gemma_doctor.report.where import kinds_of, layers_in_words
 
-STYLES = {"SICK": "bold red", "HEALTHY": "bold green", "WARNING": "bold yellow", "NO FAULT FOUND": "bold green"}
+STYLES = {
+    "SICK": "bold red",
+    "HEALTHY": "bold green",
+    "WARNING": "bold yellow",
+    "NO FAULT FOUND": "bold green",
+    "NO NEW FAULT": "bold green",
+}
 SEVERITY_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -74,6 +80,7 @@ def _full(report: Report, width: int | None, verbosity: int) -> Iterator[Line]:
         yield BLANK
         yield from _block("warning", finding, report, verbosity)
     yield from _notes(report, verbosity)
+    yield from _suppressed(report, verbosity)
     if not report.only_notes:
         yield BLANK
     yield from reading_path(report, width, verbosity)
@@ -123,6 +130,18 @@ def _notes(report: Report, verbosity: int) -> Iterator[Line]:
         if len(notes) > 1:
             said = f"{counted(len(notes), 'note')} (-v): {'; '.join(note.title for note in notes)}"
         yield Line(f"note  {check}   ", said, style=SEVERITY_STYLES[Severity.NOTE], indent=4)
+
+
+def _suppressed(report: Report, verbosity: int) -> Iterator[Line]:
+    """What is known and does not count, a line for each; with what was measured when asked to be verbose."""
+    if report.suppressed and not report.only_notes:
+        yield BLANK
+    for one in report.suppressed:
+        severity = f"{one.finding.severity.word}, " if one.finding.severity is Severity.ERROR else ""
+        said = f"{severity}{one.finding.title}: {one.reason} ({one.source})"
+        yield Line(f"known  {one.finding.check}   ", said, style="dim", indent=4)
+        if verbosity:
+            yield from _facts(one.finding, report, verbosity)
 
 
 def _facts(finding: Finding, report: Report, verbosity: int, margin: str = "  ") -> Iterator[Line]:

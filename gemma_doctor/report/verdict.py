@@ -11,9 +11,10 @@ def is_static(report: Report) -> bool:
 
 
 def verdict(report: Report) -> str:
-    """One word or two: SICK, WARNING, INTERRUPTED, INCOMPLETE, NOT EXAMINED, NO FAULT FOUND or HEALTHY.
+    """A word or a few: SICK, WARNING, INTERRUPTED, INCOMPLETE, NOT EXAMINED, NO NEW FAULT, NO FAULT FOUND or HEALTHY.
 
-    HEALTHY is said only when every check that the subject has something for has looked.
+    HEALTHY is said only when every check that the subject has something for has looked, and nothing above a note was
+    suppressed: a fault that is known is no health.
     """
     worst = max((f.severity for f in report.findings), default=None)
     if worst is Severity.ERROR:
@@ -26,11 +27,13 @@ def verdict(report: Report) -> str:
         return "INCOMPLETE"
     if worst is Severity.WARNING:
         return "WARNING"
+    if any(one.finding.severity > Severity.NOTE for one in report.suppressed):
+        return "NO NEW FAULT"
     return "NO FAULT FOUND" if report.count(Outcome.SKIPPED) else "HEALTHY"
 
 
 def counts(report: Report) -> str:
-    """ "1 cause, 2 consequences, 1 warning; 7 passed, 1 not evaluated"."""
+    """ "1 cause, 2 consequences, 1 warning, 1 suppressed; 7 passed, 1 not evaluated"."""
     found = [
         counted(number, word)
         for number, word in (
@@ -41,6 +44,7 @@ def counts(report: Report) -> str:
         )
         if number
     ]
+    found += [f"{len(report.suppressed)} suppressed"] if report.suppressed else []
     looked = [f"{report.count(Outcome.PASS)} passed", f"{report.count(Outcome.SKIPPED)} not evaluated"]
     if report.count(Outcome.NOT_APPLICABLE):
         looked.append(f"{report.count(Outcome.NOT_APPLICABLE)} n/a")
@@ -52,7 +56,9 @@ def counts(report: Report) -> str:
 def headline(report: Report) -> str:
     """The verdict with its range and its figures."""
     word = verdict(report)
-    ranges = {"HEALTHY": " in all that was looked at", "NO FAULT FOUND": " in what was looked at"}
+    some = " in what was looked at"
+    every = some if report.count(Outcome.SKIPPED) else " in all that was looked at"
+    ranges = {"HEALTHY": every, "NO FAULT FOUND": some, "NO NEW FAULT": every}
     on = ", on a SKELETON" if report.subject["weights"] == "skeleton" else ""
     also = " (INTERRUPTED)" if report.interrupted and word != "INTERRUPTED" else ""
     on = ", in the published file alone" if is_static(report) else on
