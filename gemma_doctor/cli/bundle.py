@@ -60,7 +60,7 @@ def bundle(
     quiet: Annotated[bool, switch("-q --quiet", "No progress.")] = False,
     debug: options.Debug = False,
 ) -> None:
-    """Write a bug report: what was found, with a script that shows it.
+    """Write a bug report, with a script that shows the fault.
 
     Exit code: 0 it was written, whatever was found; 2 it was not.
     """
