@@ -21,6 +21,7 @@ fed before these queries as past_length, and returns a mask of query_length x ke
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +106,7 @@ def assert_reads_window(
         ValueError: the arguments do not fit each other.
     """
     __tracebackhide__ = True
-    if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 1):
-        raise ValueError(f"window is {window!r}; it must be an int of at least 1, or None")
+    window = _width(window)
     if not callable(mask):
         masks: Iterable[BareMask] = [BareMask.of(mask, past_length, real, true_means, "the mask")]
     elif real is not None or past_length is not None:
@@ -204,3 +204,14 @@ def _in_lines(finding: Finding, one: BareMask) -> str:
         lines += [f"  {finding.strip.caption}"]
         lines += [f"    expected  {finding.strip.expected}", f"    observed  {finding.strip.observed}"]
     return "\n".join([*lines, f"  do        {finding.do}"])
+
+
+def _width(window: Any) -> int | None:
+    """W as an int; numpy's are welcome."""
+    try:
+        width = None if window is None else operator.index(window)
+    except TypeError:
+        width = 0
+    if isinstance(window, bool) or (width is not None and width < 1):
+        raise ValueError(f"window is {window!r}; it must be an int of at least 1, or None")
+    return width

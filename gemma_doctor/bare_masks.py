@@ -119,6 +119,8 @@ def cells_of(mask: Any, true_means: Meaning, name: str) -> Bools:
     """
     if true_means not in ("readable", "blocked"):
         raise ValueError(f"true_means is {true_means!r}; it must be 'readable' or 'blocked'")
+    if mask is None:
+        raise ValueError(f"{name} is None: there is no mask here; the kernel was told is_causal, or reads everything")
     values = _array(mask)
     if values.ndim not in (2, 3, 4) or 0 in values.shape:
         raise ValueError(f"{name} has shape {values.shape}; it must be (q, k), (b, q, k) or (b, h, q, k)")

@@ -45,7 +45,11 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 def in_one_line(error: BaseException, longest: int = 300) -> str:
     """What an exception says, or its type if it says nothing, without line breaks and cut to `longest` characters."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    try:
+        said = " ".join(str(error).split())
+    except Exception:  # other people's exceptions may not even be able to say what they are
+        said = ""
+    said = said or type(error).__name__
     return said if len(said) <= longest else f"{said[:longest]} ..."
 
 

@@ -28,8 +28,8 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any], before_name:
     """
     ours, theirs = _flat(before, before_name), _flat(after, after_name)
     both = [place for place in ours if place in theirs]
-    if not both:
-        raise DoctorError(f"{before_name} and {after_name} say nothing about the same thing", HINT)
+    if all(index is None for index, _ in both):
+        raise DoctorError(f"{before_name} and {after_name} say nothing about the same layer", HINT)
     wrong = [place for place in both if not same(ours[place], theirs[place])]
     names = [str(one.get("subject", "")) for one in (before, after)]
     return Difference(
@@ -40,7 +40,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any], before_name:
         after_is=_in_short(after),
         same_subject="" in names or names[0] == names[1],
         compared=len(both),
-        differs=tuple(_changes(wrong, ours, theirs)),
+        differs=(*_layers(before, after), *_changes(wrong, ours, theirs)),
         not_compared=(*_only(ours, theirs, before_name), *_only(theirs, ours, after_name)),
     )
 
@@ -101,6 +101,13 @@ def _require(holds: bool, message: str) -> None:
 
 
 # --- saying ----------------------------------------------------------------------------------------------------------
+
+
+def _layers(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    """Keys may be left out, layers may not: an export that lost some has nothing to say of them."""
+    one, other = (sorted(layer["index"] for layer in document["layers"]) for document in (before, after))
+    if one != other:
+        yield Change("layers", "which there are", ", ".join(ranges(one)), ", ".join(ranges(other)))
 
 
 def _changes(wrong: list[tuple[int | None, str]], ours: Flat, theirs: Flat) -> Iterator[Change]:

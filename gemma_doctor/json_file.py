@@ -8,6 +8,27 @@ from typing import Any
 
 from gemma_doctor.errors import DoctorError, in_one_line
 
+# Characters. The index of a thousand shards has a few millions.
+LONGEST = 64_000_000
+
+
+class TooLong(Exception):
+    """A file has more than anybody would write."""
+
+
+def limited_text(path: Path) -> str:
+    """A UTF-8 text, but no more than LONGEST: devices have no end. Pipes (`<(command)`) are files like others.
+
+    Raises:
+        OSError, UnicodeDecodeError: as `open` and `read` do.
+        TooLong: there is more.
+    """
+    with path.open(encoding="utf-8") as file:
+        text = file.read(LONGEST + 1)
+    if len(text) > LONGEST:
+        raise TooLong(f"longer than {LONGEST:,} characters")
+    return text
+
 
 def read_mapping(path: Path, hint: str) -> dict[str, Any]:
     """The mapping in a JSON file.
@@ -16,7 +37,9 @@ def read_mapping(path: Path, hint: str) -> dict[str, Any]:
         DoctorError: it cannot be read, is not JSON, or holds something else.
     """
     try:
-        mapping = json.loads(path.read_text(encoding="utf-8"))
+        mapping = json.loads(limited_text(path))
+    except TooLong as error:
+        raise DoctorError(f"{path}: {error}", hint) from None
     except OSError as error:
         raise DoctorError(f"{path}: cannot be read ({error.strerror})", hint) from None
     except (ValueError, RecursionError) as error:

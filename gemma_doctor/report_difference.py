@@ -136,8 +136,9 @@ def _checks(was: ReportDocument, is_now: ReportDocument) -> Iterator[_Told]:
             yield _Told(CHANGED, Change(name, "outcome", old.in_words, new.in_words))
         yield from _figures(name, old, new)
     for name, old in was.checks.items():
-        if name not in is_now.checks:
-            yield _Told(CHANGED, Change(name, "outcome", old.in_words, NOT_THERE))
+        if name not in is_now.checks:  # what looked and looks no more is worse, whoever left it out
+            told = WORSE if old.outcome in (Outcome.PASS, Outcome.FAIL) else CHANGED
+            yield _Told(told, Change(name, "outcome", old.in_words, NOT_THERE))
 
 
 def _figures(check: str, old: Looked, new: Looked) -> Iterator[_Told]:

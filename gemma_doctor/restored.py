@@ -74,7 +74,8 @@ def at_rest(model: Any) -> Iterator[None]:
 
     Modules keep their flags, hooks, parameters and buffers in attributes and in dicts of those: both are put back.
     """
-    modules, weights = list(model.modules()), list(model.parameters())
+    modules = list(model.modules())
+    weights = [one for one in model.parameters() if not one.is_inference()]  # those have no gradients, nor a flag
     needed_gradients = [weight.requires_grad for weight in weights]
     with ExitStack() as stack:
         stack.enter_context(attributes_restored(*modules, *compat.own_configs(model)))

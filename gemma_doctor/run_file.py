@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from gemma_doctor.errors import DoctorError
+from gemma_doctor.json_file import TooLong, limited_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,7 +44,9 @@ _Loader.add_implicit_resolver(
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return limited_text(path)
+    except TooLong as error:
+        raise DoctorError(f"{path}: {error}", "name a run file") from None
     except UnicodeDecodeError:
         raise DoctorError(f"{path}: not a UTF-8 text", "save it as UTF-8") from None
     except OSError as error:

@@ -504,3 +504,12 @@ def test_importing_it_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_model_that_was_made_in_inference_mode_is_examined() -> None:
+    """Its tensors know no gradients, and refuse to be asked for any."""
+    with torch.inference_mode():
+        model = model_of()
+    needed = [weight.requires_grad for weight in model.parameters()]
+    assert diagnose(model, **MASK).exit_code == 0
+    assert [weight.requires_grad for weight in model.parameters()] == needed

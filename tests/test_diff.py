@@ -31,6 +31,7 @@ from gemma_doctor.cli import main
 from gemma_doctor.difference import difference
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.finding import Examined, Finding, Outcome, Report, Severity, Suppressed
+from gemma_doctor.json_file import read_mapping
 from gemma_doctor.layer_facts import layer_facts
 from gemma_doctor.report import difference as rendered
 from gemma_doctor.report import schemas
@@ -216,10 +217,10 @@ def test_what_nobody_looked_for_any_more_is_not_better(diff: Diff) -> None:
         assert f"not seen again: {EARLY_DROP.title}" in [one.what for one in found.changed]
 
 
-def test_a_check_that_is_not_there_any_more_is_a_change(diff: Diff) -> None:
+def test_a_check_that_looked_and_is_not_there_any_more_is_worse(diff: Diff) -> None:
     fewer = replace(HEALTHY, results=HEALTHY.results[1:])
     found = diff(HEALTHY, fewer)
-    assert only(found.changed) == Change("sliding-window", "outcome", "pass", "not examined")
+    assert only(found.worse) == Change("sliding-window", "outcome", "pass", "not examined")
     assert only(diff(fewer, HEALTHY).changed).before == "not examined"
 
 
@@ -285,6 +286,11 @@ def by_hand(*layers: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"schema_version": 1, "document": "gemma-doctor facts", "layers": [*layers], **more}
 
 
+def whole(first: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """All 18 layers, with facts of the first alone."""
+    return by_hand({"index": 0, **first}, *({"index": index} for index in range(1, 18)), **more)
+
+
 def test_layers_that_differ_alike_are_told_together(diff: Diff) -> None:
     theirs = json.loads(json.dumps(OURS).replace('"window": 512', '"window": 511'))
     found = diff(OURS, theirs)
@@ -293,17 +299,25 @@ def test_layers_that_differ_alike_are_told_together(diff: Diff) -> None:
 
 
 def test_only_what_both_name_is_compared(diff: Diff) -> None:
-    found = diff(OURS, by_hand({"index": 0, "window": 512}, {"index": 5, "window": None}))
+    theirs = whole({"window": 512})
+    theirs["layers"][5]["window"] = None
+    found = diff(OURS, theirs)
     assert (found.verdict, found.exit_code, found.compared) == ("THE SAME", 0, 2)
     assert any(said.startswith("layers 0-17: kind, rope_theta") for said in found.not_compared)
 
 
+def test_layers_that_were_lost_on_the_way_differ(diff: Diff) -> None:
+    found = diff(OURS, by_hand({"index": 0, "window": 512}, {"index": 5, "window": None}))
+    assert only(found.differs) == Change("layers", "which there are", "0-17", "0, 5")
+    assert found.exit_code == 1
+
+
 def test_null_is_not_the_same_as_left_out(diff: Diff) -> None:
-    assert only(diff(OURS, by_hand({"index": 0, "window": None})).differs).after == "null"
+    assert only(diff(OURS, whole({"window": None})).differs).after == "null"
 
 
 def test_numbers_are_compared_as_float32_has_them(diff: Diff) -> None:
-    theirs = by_hand({"index": 0, "rope_theta": 10000}, model={"norm_eps": 9.999999974752427e-07})
+    theirs = whole({"rope_theta": 10000}, model={"norm_eps": 9.999999974752427e-07})
     assert diff(OURS, theirs).verdict == "THE SAME"
 
 
@@ -316,7 +330,7 @@ def test_rotary_parameters_are_compared_one_by_one(diff: Diff) -> None:
 
 
 def test_one_id_is_a_list_of_one(diff: Diff) -> None:
-    theirs = by_hand({"index": 0}, model={"eos_token_id": [1], "bos_token_id": 2})
+    theirs = whole({"window": 512}, model={"eos_token_id": [1], "bos_token_id": 2})
     assert diff(OURS, theirs).verdict == "THE SAME"
 
 
@@ -358,7 +372,8 @@ def test_what_is_no_report_is_one_line(
         (by_hand({"index": 0}, comment="x"), "unknown key 'comment'"),
         (by_hand(), "has no layers"),
         (by_hand({"index": 0, "rope_parameters": 3}), "rope_parameters is no mapping"),
-        (by_hand({"index": 99, "window": 3}), "say nothing about the same thing"),
+        (by_hand({"index": 99, "window": 3}), "say nothing about the same layer"),
+        (whole({}, model={"family": "gemma3_text"}), "say nothing about the same layer"),
     ],
 )
 def test_facts_with_a_slip_are_refused(document: dict[str, Any], message: str, diff: Diff) -> None:
@@ -417,3 +432,9 @@ def test_hostile_text_cannot_act(diff: Diff) -> None:
     assert "\x1b" not in text and "\u202e" not in text
     assert not any(line.startswith("fake line") for line in text.splitlines())
     assert rendered.document(found).isascii()
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(DoctorError) as caught:
+        read_mapping(Path("/dev/zero"), "name a report")
+    assert "longer than" in caught.value.message

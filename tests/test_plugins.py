@@ -337,3 +337,15 @@ def test_a_drill_of_plugins_alone_is_refused() -> None:
 def test_load_check_suggests() -> None:
     with pytest.raises(DoctorError, match="did you mean my-check"):
         load_check(folder("mine", mask__my_check=source("my_check")), "my-chek")
+
+
+def test_an_exception_that_cannot_say_what_it_is_names_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mask").mkdir()
+    body = "class Odd(Exception):\n    def __str__(self):\n        raise ValueError\n\n\nraise Odd\n"
+    (tmp_path / "mask" / "odd_one.py").write_text(body, encoding="utf-8")
+    assert cli.main(["list", "--checks-dir", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "odd_one.py" in said and "Odd" in said
+    assert "internal error" not in said

@@ -185,16 +185,24 @@ def test_the_action_fails_when_no_subject_is_there(workplace: Workplace) -> None
 
 @pytest.fixture
 def arguments(workplace: Workplace) -> Callable[[], list[str]]:
-    """`gemma-doctor` only writes down what it was called with."""
+    """`gemma-doctor` writes down what it was called with, and the report that proves that it ran, which is left out."""
     script = Path(workplace.environment["PATH"].split(os.pathsep)[0]) / "gemma-doctor"
-    program = "import json, sys; json.dump(sys.argv[1:], open('arguments.json', 'w'))"
+    program = (
+        "import json, sys; json.dump(sys.argv[1:], open('arguments.json', 'w')); open(sys.argv[3][5:], 'w').write('{}')"
+    )
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{program}" "$@"\n')
-    return lambda: list(json.loads((workplace.folder / "arguments.json").read_text()))
+
+    def given() -> list[str]:
+        command, flag, proof, *rest = json.loads((workplace.folder / "arguments.json").read_text())
+        assert (flag, proof[:5]) == ("--report", "json=")
+        return [command, *rest]
+
+    return given
 
 
 @needs_bash
 @pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("name", ["subject", "config", "expect", "weights", "static", "fail_on", "format", "args"])
+@pytest.mark.parametrize("name", ["subject", "config", "expect", "weights", "fail_on", "format", "args"])
 def test_an_input_is_an_argument_whatever_it_holds(
     workplace: Workplace, arguments: Callable[[], list[str]], name: str, hostile: str
 ) -> None:
@@ -206,8 +214,43 @@ def test_an_input_is_an_argument_whatever_it_holds(
         assert given == ["check", "--format=github", "--strict-skips", *filter(None, hostile.split("\n"))]
     elif name == "subject":
         assert given[-2:] == ["--", hostile]
-    elif name != "static":
+    else:
         assert f"--{name.replace('_', '-')}={hostile}" in given
+
+
+@needs_bash
+@pytest.mark.parametrize("name", ["static", "strict_skips"])
+@pytest.mark.parametrize("value", ["yes", "1", "true ", "", *HOSTILE])
+def test_a_switch_that_is_neither_true_nor_false_stops_the_step(workplace: Workplace, name: str, value: str) -> None:
+    done, outputs = examine(workplace, subject="./my-gemma", **{name: value})
+    assert (done.returncode, outputs) == (2, {})
+    assert "is neither true nor false" in done.stderr
+    assert not (workplace.folder / "pwned").exists()
+
+
+@needs_bash
+def test_a_switch_may_be_written_as_python_does(workplace: Workplace, arguments: Callable[[], list[str]]) -> None:
+    examine(workplace, subject="x", static="True", strict_skips="FALSE")
+    assert arguments() == ["check", "--format=github", "--static", "--", "x"]
+
+
+@needs_bash
+@pytest.mark.parametrize("option", ["--help", "--show-config"])
+def test_an_option_that_examines_nothing_passes_nowhere(workplace: Workplace, option: str) -> None:
+    done, outputs = examine(workplace, subject="./my-gemma", static="true", args=option)
+    assert (done.returncode, outputs) == (2, {"exit-code": "2"})
+    (workplace.folder / "gemma-doctor-report.json").write_text("of an earlier run")
+    opened = gate(workplace, "./my-gemma", "--static", option)
+    assert opened.returncode == 2
+    assert "gate: open" not in opened.stdout
+    assert gate(workplace, option).returncode == 2
+
+
+@needs_bash
+def test_a_report_of_an_earlier_run_is_not_handed_over(workplace: Workplace) -> None:
+    (workplace.folder / "old.sarif").write_text("old")
+    done, outputs = examine(workplace, subject="./nowhere", static="true", sarif="old.sarif")
+    assert (done.returncode, outputs) == (2, {"exit-code": "2"})
 
 
 @needs_bash
