@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,9 +16,6 @@ from gemma_doctor.settings import Progress, Settings
 
 if TYPE_CHECKING:
     import torch
-
-# Examinations stand in for functions of the library while they run: two at a time would put back each other's.
-_ONE_AT_A_TIME = threading.RLock()
 
 
 def diagnose(
@@ -89,7 +85,7 @@ def diagnose(
     settings = _settings(given)
     from gemma_doctor.restored import process_restored  # imports torch
 
-    with _ONE_AT_A_TIME, process_restored():
+    with process_restored():
         report = _examined(model, tokenizer, settings, progress or _silent)
     if report.interrupted:
         raise KeyboardInterrupt

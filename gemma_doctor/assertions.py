@@ -25,6 +25,8 @@ import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gemma_doctor.bare_masks import (
     BEYOND,
     WITHOUT_WINDOW,
@@ -137,15 +139,19 @@ def assert_grows_by_one(
         ValueError: fewer than two steps, or a mask with several queries.
     """
     __tracebackhide__ = True
-    before: int | None = None
+    before: Any = None  # keys of each sequence and head, at the step before
     steps = 0
     for mask in _decode_steps(masks, window) if callable(masks) else masks:
         cells = cells_of(mask, true_means, f"decode step {steps}")
         if cells.shape[2] != 1:
             raise ValueError(f"decode step {steps} has {cells.shape[2]} queries; it should have one")
-        for keys in {int(count) for count in cells.sum(axis=-1).flat}:  # sequences and heads
-            _require_growth(steps, before, keys, window)
-        before, steps = keys, steps + 1
+        now = cells.sum(axis=-1)
+        if before is not None and before.shape != now.shape:
+            said = f"{now.shape[:2]} sequences and heads, and {before.shape[:2]} at the step before"
+            raise ValueError(f"decode step {steps} has {said}")
+        for place, keys in np.ndenumerate(now):
+            _require_growth(steps, None if before is None else int(before[place]), int(keys), window)
+        before, steps = now, steps + 1
     if steps < 2:
         raise ValueError(f"{counted(steps, 'step')}; two are needed to see a growth")
 

@@ -5,7 +5,11 @@ Written with `string.Template`: $name, $id and $folder are put in.
 
 from __future__ import annotations
 
+import builtins
 from string import Template
+
+# Names that the written file uses, or may want to: a function that is named so would hide them.
+USED = frozenset(dir(builtins)) | {"annotations", "check", "nothing_there"}
 
 CHECK = Template('''\
 """The first real token of every row stands at position 0.
@@ -76,22 +80,22 @@ from pathlib import Path
 from gemma_doctor.finding import Outcome
 from gemma_doctor.testing import load_check, one_pass, run_check, trace, with_forward
 
-$name = load_check($folder, "$id")
+CHECK = load_check($folder, "$id")
 
 
 def test_a_healthy_trace_passes() -> None:
-    result = run_check($name, trace=trace())
+    result = run_check(CHECK, trace=trace())
     assert (result.outcome, result.findings) == (Outcome.PASS, ())
 
 
 def test_a_row_that_starts_elsewhere_is_found() -> None:
     healthy = one_pass()
     shifted = with_forward(healthy, 0, positions=healthy.forwards[0].positions + 3)
-    (finding,) = run_check($name, trace=trace(shifted)).findings
+    (finding,) = run_check(CHECK, trace=trace(shifted)).findings
     assert finding.observed == "rows start at [3]"
 
 
 def test_without_positions_there_is_nothing_to_look_at() -> None:
     empty = replace(one_pass(), forwards=())
-    assert run_check($name, trace=trace(empty)).outcome is Outcome.NOT_APPLICABLE
+    assert run_check(CHECK, trace=trace(empty)).outcome is Outcome.NOT_APPLICABLE
 ''')

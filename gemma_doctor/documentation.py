@@ -19,6 +19,8 @@ TRACKERS = {
     "vLLM": "https://github.com/vllm-project/vllm/issues/",
 }
 
+HEADINGS = ("What it proves", "Why it matters", "How to fix", "Known limits", "References")
+
 
 @dataclass(frozen=True)
 class Documentation:
@@ -60,8 +62,8 @@ def read(text: str) -> Documentation:
     bodies: dict[str, list[str]] = {}
     heading = ""
     for line in rest.splitlines():
-        if line and not line[0].isspace():
-            heading = line.strip()
+        if line.rstrip() in HEADINGS:
+            heading = line.rstrip()
             bodies[heading] = []
         elif heading:
             bodies[heading].append(line)

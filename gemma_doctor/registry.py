@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from functools import cache
-from inspect import isfunction, signature
+from inspect import cleandoc, isfunction, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import gemma_doctor.checks as check_package
+from gemma_doctor import documentation
 from gemma_doctor.check import BUILT_IN, GROUPS, Check, CheckFunction, Need, needs_of, thresholds_of
 from gemma_doctor.errors import DoctorError, in_one_line, suggest
 from gemma_doctor.members import member_names
@@ -18,7 +19,6 @@ from gemma_doctor.plugins import Candidate, in_distributions, in_folders
 from gemma_doctor.routes import all_routes
 
 FOLDER = Path(check_package.__path__[0])
-HEADINGS = ("What it proves", "Why it matters", "How to fix", "Known limits", "References")
 
 
 def validate(module: ModuleType, group: str, source: str = BUILT_IN) -> Check:
@@ -31,7 +31,8 @@ def validate(module: ModuleType, group: str, source: str = BUILT_IN) -> Check:
     function = _marked_in(module)
     if function.__name__ != file_name:
         raise TypeError(f"the check must be named {file_name} like its file, not {function.__name__}")
-    missing = [heading for heading in HEADINGS if heading not in (module.__doc__ or "")]
+    said = documentation.read(cleandoc(module.__doc__ or "")).sections
+    missing = [heading for heading in documentation.HEADINGS if not said.get(heading)]
     if missing:
         raise TypeError(f"its docstring lacks {', '.join(missing)}")
     if not (function.__doc__ or "").strip():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,9 @@ import numpy as np
 import torch
 
 from gemma_doctor import compat
+
+# Examinations stand in for functions of the library while they run: two at a time would put back each other's.
+_ONE_AT_A_TIME = threading.RLock()
 
 # Of containers an object's attributes are copied and compared; all else is put back as it was, by identity.
 CONTAINERS = (dict, list, set)
@@ -128,7 +132,16 @@ def settings_kept(tokenizer: Any) -> Iterator[None]:
 
 @contextmanager
 def process_restored() -> Iterator[None]:
-    """Plain float32 on the CPU, without autograd, autocast or the caller's defaults; then all of that as before."""
+    """Plain float32 on the CPU, without autograd, autocast or the caller's defaults; then all of that as before.
+
+    Several threads wait for each other.
+    """
+    with _ONE_AT_A_TIME, _process_restored():
+        yield
+
+
+@contextmanager
+def _process_restored() -> Iterator[None]:
     environment = dict(os.environ)
     threads, dtype, precision = torch.get_num_threads(), torch.get_default_dtype(), torch.get_float32_matmul_precision()
     with ExitStack() as stack:

@@ -24,7 +24,15 @@ SUFFIXES = (".yaml", ".yml")
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with numbers as JSON has them and no key said twice."""
+    """The safe loader, with numbers as JSON has them, no key said twice, and no aliases: thirty lines of them could
+    stand for a billion values.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(None, None, "aliases are not taken; write the value out", mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

@@ -266,6 +266,7 @@ def test_whatever_is_done_to_a_tokenizer_is_undone() -> None:
 
 def test_whatever_is_done_to_the_process_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BEFORE", "1")
+    transformers.utils.logging.enable_progress_bar()  # another test may have switched them off
     before = process()
     with process_restored():
         random.random()

@@ -283,3 +283,23 @@ def test_torch_is_not_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_each_head_grows_by_one() -> None:
+    """Head 0 jumps from 2 to 6 keys; head 1 grows as it should."""
+    first, second = np.zeros((1, 2, 1, 6), bool), np.zeros((1, 2, 1, 7), bool)
+    first[0, 0, 0, :2] = first[0, 1, 0, :5] = True
+    second[0, :, 0, :6] = True
+    with pytest.raises(AssertionError, match="6 keys may be read, after 2"):
+        assert_grows_by_one([first, second])
+
+
+@pytest.mark.parametrize("window", [np.int64(3), 3])
+def test_a_window_may_be_an_int_of_numpy(window: int) -> None:
+    query, key = np.arange(9)[:, None], np.arange(9)
+    assert_reads_window((key <= query) & (query - key < 3), window=window)
+
+
+def test_no_mask_is_said_to_be_none() -> None:
+    with pytest.raises(ValueError, match="is None"):
+        assert_reads_window(None, window=3)

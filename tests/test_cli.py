@@ -25,6 +25,7 @@ from gemma_doctor.cli import app, check, output
 from gemma_doctor.cli.explain import render as explained
 from gemma_doctor.cli.output import wants_color
 from gemma_doctor.cli.table import table
+from gemma_doctor.documentation import HEADINGS
 from gemma_doctor.errors import DoctorError, TimedOut
 from gemma_doctor.finding import Report
 from gemma_doctor.settings import PARSERS, RUN_FILE_ONLY, Settings
@@ -395,7 +396,7 @@ def test_presets_has_every_preset_once(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("one", registry.built_in(), ids=lambda one: one.id)
 def test_explain_shows_all_headings_and_fits(one: registry.Check) -> None:
     narrow = explained(one.id, width=80, color=False)
-    for heading in registry.HEADINGS:
+    for heading in HEADINGS:
         assert heading in narrow.splitlines()
     assert max(len(line) for line in narrow.splitlines()) <= 80
     wide = explained(one.id, width=None, color=False)

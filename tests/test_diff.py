@@ -26,11 +26,11 @@ from fake_reports import (
     with_results,
 )
 
-from gemma_doctor.changes import Change, Difference
 from gemma_doctor.cli import main
 from gemma_doctor.difference import difference
+from gemma_doctor.difference.changes import Change, Difference
 from gemma_doctor.errors import DoctorError
-from gemma_doctor.finding import Examined, Finding, Outcome, Report, Severity, Suppressed
+from gemma_doctor.finding import Examined, Finding, Location, Outcome, Report, Severity, Suppressed
 from gemma_doctor.json_file import read_mapping
 from gemma_doctor.layer_facts import layer_facts
 from gemma_doctor.report import difference as rendered
@@ -438,3 +438,12 @@ def test_a_file_without_an_end_is_refused() -> None:
     with pytest.raises(DoctorError) as caught:
         read_mapping(Path("/dev/zero"), "name a report")
     assert "longer than" in caught.value.message
+
+
+def test_of_two_findings_alike_one_that_is_mended_is_better(diff: Diff) -> None:
+    """Which of them is left must not look as if the other had moved to its layer."""
+    two = tuple(replace(EARLY_DROP, where=Location(layers=layers)) for layers in ((0, 1), (5,)))
+    both = with_results(HEALTHY, result(CACHE, "cache", Outcome.FAIL, *two))
+    left = with_results(HEALTHY, result(CACHE, "cache", Outcome.FAIL, two[1]))
+    found = diff(both, left)
+    assert (found.verdict, found.worse) == ("BETTER", ())

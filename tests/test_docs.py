@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import check_pages
-from gemma_doctor.registry import HEADINGS, built_in
+from gemma_doctor.documentation import HEADINGS
+from gemma_doctor.registry import built_in
 
 ROOT = Path(__file__).parent.parent
 PAGES = check_pages.pages()

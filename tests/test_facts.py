@@ -13,8 +13,8 @@ import pytest
 
 from gemma_doctor import presets
 from gemma_doctor.cli import main
+from gemma_doctor.difference.of_facts import difference
 from gemma_doctor.errors import DoctorError
-from gemma_doctor.facts_difference import difference
 from gemma_doctor.layer_facts import layer_facts
 from gemma_doctor.report import facts as report
 from gemma_doctor.report import schemas

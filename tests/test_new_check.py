@@ -180,7 +180,7 @@ def test_the_test_of_the_page_is_the_one_that_is_written() -> None:
     cli.main(["new-check", "first-token"])
     (block,) = (block for block in blocks("python") if "def test_" in block)
     written = Path("tests/test_first_token.py").read_text()
-    for line in block[block.index("first_token = ") :].splitlines():
+    for line in block[block.index("CHECK = ") :].splitlines():
         assert line in written.splitlines()
 
 
@@ -188,3 +188,20 @@ def test_the_distribution_of_the_page_names_groups() -> None:
     (block,) = blocks("toml")
     points = tomllib.loads(block)["project"]["entry-points"]["gemma_doctor.checks"]
     assert points.keys() <= {*GROUPS}
+
+
+@pytest.mark.parametrize("name", ["any", "zip", "print", "nothing-there", "annotations"])
+def test_a_name_that_a_check_itself_uses_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["new-check", name]) == 2
+    assert "is a name that a check itself uses" in capsys.readouterr().err
+    assert not Path("checks").exists()
+
+
+@pytest.mark.parametrize("name", ["trace", "replace", "one-pass", "outcome", "finding"])
+def test_a_name_that_the_test_uses_hides_nothing(name: str) -> None:
+    assert cli.main(["new-check", name]) == 0
+    stem = name.replace("-", "_")
+    names: dict[str, object] = {"__file__": str(Path("tests").resolve() / f"test_{stem}.py")}
+    exec(Path(f"tests/test_{stem}.py").read_text(encoding="utf-8"), names)  # the file that was written
+    for function in [one for key, one in names.items() if key.startswith("test_")]:
+        function()  # type: ignore[operator]

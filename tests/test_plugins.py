@@ -14,6 +14,7 @@ import pytest
 from gemma_doctor import cli, registry
 from gemma_doctor.check import GROUPS
 from gemma_doctor.cli.drill import _built_in_only
+from gemma_doctor.documentation import HEADINGS
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.evidence import Config
 from gemma_doctor.examine import run_check
@@ -23,7 +24,7 @@ from gemma_doctor.settings import Settings
 from gemma_doctor.testing import config, load_check
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTED = '"""A check.\n\n' + "\n    ...\n\n".join(registry.HEADINGS) + '\n    ...\n"""\n'
+DOCUMENTED = '"""A check.\n\n' + "\n    ...\n\n".join(HEADINGS) + '\n    ...\n"""\n'
 IMPORTS = """
 from gemma_doctor.check import check
 from gemma_doctor.evidence import Config

@@ -310,3 +310,10 @@ def test_a_value_is_never_executed_or_coerced_by_surprise(tmp_path: Path) -> Non
     expected: dict[str, Any] = {"rope_scaling": {"factor": 8.0}, "layer_types": ["full_attention"], "on": 1}
     text = "expect: {rope_scaling: {factor: 8.0}, layer_types: [full_attention], 'on': 1}"
     assert of(tmp_path, text).expect == expected
+
+
+def test_aliases_are_refused(tmp_path: Path) -> None:
+    """Thirty lines of them could stand for a billion values."""
+    lines = ["a0: &a0 [1]", *(f"a{one}: &a{one} [*a{one - 1}, *a{one - 1}]" for one in range(1, 30))]
+    run = write(tmp_path / "run.yaml", "subject: gemma-2-2b\noverrides:\n  " + "\n  ".join(lines) + "\n")
+    assert "line 4: not valid YAML (aliases are not taken" in refusal(tmp_path, config=run).message

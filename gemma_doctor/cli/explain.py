@@ -56,12 +56,13 @@ def render(
     """
     from gemma_doctor import registry
     from gemma_doctor.check import BUILT_IN
+    from gemma_doctor.documentation import HEADINGS
 
     check = registry.by_id(check_id, available(checks_dir, no_plugins))
     bold = (lambda text: f"{BOLD}{text}{PLAIN}") if color else (lambda text: text)
     written = "\n".join(map(escape, check.documentation.splitlines()))
-    lines = fit(written, width, registry.HEADINGS)
-    body = [bold(line) if line in registry.HEADINGS else line for line in lines]
+    lines = fit(written, width, HEADINGS)
+    body = [bold(line) if line in HEADINGS else line for line in lines]
     static = "; also runs in check --static" if check.is_static else ""
     source = "" if check.source == BUILT_IN else f", of {escape(check.source)}"
     head = fit(f"{check.id}, group {check.group}{source}; needs {needs(check)}{static}", width)

@@ -49,6 +49,7 @@ def _require_new(check_id: str, group: str, folder: Path) -> None:
         DoctorError: no such group, a name that is none, or one that is taken; a folder with other files.
     """
     from gemma_doctor.check import GROUPS
+    from gemma_doctor.check_template import USED
     from gemma_doctor.plugins import in_folder
     from gemma_doctor.registry import all_ids
 
@@ -58,6 +59,8 @@ def _require_new(check_id: str, group: str, folder: Path) -> None:
         )
     if not NAME.fullmatch(check_id) or keyword.iskeyword(check_id):
         raise DoctorError(f"{check_id!r} is no name for a check", "lower-case words joined by dashes, as in my-check")
+    if check_id.replace("-", "_") in USED:
+        raise DoctorError(f"{check_id!r} is a name that a check itself uses", "choose one that says what it looks at")
     taken = {*all_ids(plugins=False), *GROUPS}
     with contextlib.suppress(DoctorError):  # what is wrong with the checks of others is no matter here
         taken.update(all_ids())

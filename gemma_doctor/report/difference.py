@@ -13,7 +13,7 @@ from gemma_doctor.report.json import plain
 from gemma_doctor.report.lines import BLANK, Line, draw
 
 if TYPE_CHECKING:
-    from gemma_doctor.changes import Change, Difference
+    from gemma_doctor.difference.changes import Change, Difference
 
 SCHEMA_VERSION = 1
 STYLES = {"WORSE": "bold red", "DIFFERENT": "bold red", "BETTER": "bold green", "THE SAME": "bold green"}

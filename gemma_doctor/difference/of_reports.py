@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gemma_doctor.changes import Change, Difference
+from gemma_doctor.difference.changes import Change, Difference
+from gemma_doctor.difference.report_document import KnownFinding, Looked, ReportDocument, read
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.finding import Outcome, Severity, ranges
-from gemma_doctor.report_document import KnownFinding, Looked, ReportDocument, read
 
 # Figures whose names begin so are worse when there is more of them; a share of the figure that releases may differ by.
 MORE_IS_WORSE, JITTER = ("loss",), 0.01
@@ -101,10 +101,10 @@ def _still_there(old: KnownFinding, new: KnownFinding, comparable: bool) -> Iter
         told = CHANGED if known else WORSE if rose else BETTER
         yield _Told(told, _change(new, what, old.severity.word, new.severity.word))
     if comparable and old.layers and new.layers and old.layers != new.layers:
-        more = set(new.layers) - set(old.layers)
-        what = f"{'in more' if more else 'in fewer'} layers: {new.title}"
+        more, fewer = set(new.layers) > set(old.layers), set(new.layers) < set(old.layers)
+        what = f"{'in more' if more else 'in fewer' if fewer else 'in other'} layers: {new.title}"
         counts = new.severity > Severity.NOTE and not known
-        told = CHANGED if not counts else WORSE if more else BETTER
+        told = WORSE if counts and more else BETTER if counts and fewer else CHANGED
         yield _Told(told, _change(new, what, *(", ".join(ranges(one.layers)) for one in (old, new))))
     for what, before, after in (
         ("suppressed", old.suppressed, new.suppressed),

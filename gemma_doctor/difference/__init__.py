@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemma_doctor import facts_difference, report_difference
-from gemma_doctor.changes import Change, Difference
+from gemma_doctor.difference import of_facts, of_reports
+from gemma_doctor.difference.changes import Change, Difference
 from gemma_doctor.errors import DoctorError
 from gemma_doctor.json_file import read_mapping
 from gemma_doctor.layer_facts import DOCUMENT as FACTS
@@ -42,8 +42,8 @@ class _Kind:
     compare: Callable[[Mapping[str, Any], Mapping[str, Any], str, str], Difference]
 
 
-REPORT = _Kind("a report of check", REPORT_VERSION, HINT, report_difference.difference)
-LAYER_FACTS = _Kind("a document of facts", FACTS_VERSION, FACTS_HINT, facts_difference.difference)
+REPORT = _Kind("a report of check", REPORT_VERSION, HINT, of_reports.difference)
+LAYER_FACTS = _Kind("a document of facts", FACTS_VERSION, FACTS_HINT, of_facts.difference)
 
 
 def difference(before: str, after: str) -> Difference:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gemma_doctor.changes import Change, Difference
+from gemma_doctor.difference.changes import Change, Difference
 from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.finding import ranges
 from gemma_doctor.oracle import same
