@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gemma_doctor.check import Check
+from gemma_doctor.check import GROUPS, Check
 from gemma_doctor.errors import DoctorError, suggest
 from gemma_doctor.finding import CheckResult, Finding, Outcome, Severity
 from gemma_doctor.settings import Settings
@@ -26,9 +26,8 @@ def require_known(settings: Settings, checks: Sequence[Check]) -> None:
     for key, ids in named.items():
         for name in ids:
             if name not in by_id:
-                raise DoctorError(
-                    f"{key}: there is no check {name!r}{suggest(name, by_id)}", "gemma-doctor list shows them all"
-                )
+                hint = f"{name} is a group: name its checks" if name in GROUPS else "gemma-doctor list shows them all"
+                raise DoctorError(f"{key}: there is no check {name!r}{suggest(name, by_id)}", hint)
     for name, values in settings.thresholds.items():
         known = by_id[name].thresholds
         for one in values:

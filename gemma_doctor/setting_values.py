@@ -172,15 +172,26 @@ def suppressions(value: object) -> tuple[Suppression, ...]:
 def severities(value: object) -> Mapping[str, Severity]:
     """Check ids to words. Whether there are such checks is known only when plug-ins are (see diagnosis.py)."""
     word = one_of(*SEVERITIES)
-    return {name: Severity[word(given).upper()] for name, given in keys(value).items()}
+    return {name: Severity[_named(name, word, given).upper()] for name, given in keys(value).items()}
 
 
 def thresholds(value: object) -> Mapping[str, Mapping[str, float]]:
     """Check ids to mappings of names to numbers."""
     return {
-        check: {name.replace("-", "_"): number(given) for name, given in keys(named).items()}
+        check: {
+            name.replace("-", "_"): _named(f"{check}: {name}", number, given)
+            for name, given in _named(check, keys, named).items()
+        }
         for check, named in keys(value).items()
     }
+
+
+def _named(place: str, parse: Parser, value: object) -> Any:
+    """A value within a mapping, whose refusal says where it stands."""
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ValueError(f"of {place} {error}") from None
 
 
 PARSERS: Mapping[str, Parser] = {

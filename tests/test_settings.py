@@ -317,3 +317,15 @@ def test_aliases_are_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 [1]", *(f"a{one}: &a{one} [*a{one - 1}, *a{one - 1}]" for one in range(1, 30))]
     run = write(tmp_path / "run.yaml", "subject: gemma-2-2b\noverrides:\n  " + "\n  ".join(lines) + "\n")
     assert "line 4: not valid YAML (aliases are not taken" in refusal(tmp_path, config=run).message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("thresholds: {cache-parity: {noise_floors: yes}}", "'thresholds' of cache-parity: noise_floors is True; it"),
+        ("thresholds: {cache-parity: 3}", "'thresholds' of cache-parity is 3; it takes a mapping"),
+        ("severity: {cache-parity: bad}", "'severity' of cache-parity is 'bad'; it takes note, warning or error"),
+    ],
+)
+def test_a_wrong_value_within_a_mapping_says_where_it_stands(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refusal(tmp_path, config=write(tmp_path / "run.yaml", f"subject: gemma-2-2b\n{text}\n")).message
