@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -36,8 +37,10 @@ def patient_of() -> Callable[..., Patient]:
 
 @pytest.fixture(scope="module")
 def all_cores() -> Iterator[None]:
-    """Unlike the skeletons, the real model is large enough for more than one thread."""
+    """Unlike the skeletons, the real model is large enough for more than one thread; each worker of pytest-xdist takes
+    its share of the cores: more threads than cores took ten times as long.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    torch.set_num_threads(max((os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), 1))
     yield
     torch.set_num_threads(before)

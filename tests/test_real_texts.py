@@ -97,7 +97,7 @@ def test_positions_that_end_far_out_show_in_the_loss() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_settings_that_reward_repetition_are_named() -> None:
     healthy, _ = examined(("degeneration",))
     assert healthy["degeneration"].outcome is Outcome.PASS

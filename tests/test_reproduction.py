@@ -176,14 +176,17 @@ def test_faults_of_a_configuration_are_reproduced(sample: str, check: str) -> No
 SICK = [
     ("5.12.0", "gemma-3-270m", "assisted", "assisted-parity"),
     ("4.51.3", "gemma-3-270m", "cached", "past-key-length"),
-    ("5.16.1", "gemma-3-270m", "crop", "crop-parity"),
-    ("4.57.6", "gemma-3-270m", "chunked-prefill", "chunked-prefill-parity"),
-    ("4.52.4", "gemma-3-270m", "second-turn", "past-key-length"),
-    ("4.52.4", "gemma-3-270m", "forward-loop", "forward-loop-parity"),
-    ("5.5.4", "gemma-3n-E2B-it", "uncached", "uncached-parity"),
     ("5.3.0", "olmo-3.1-32b-instruct", "cached", "rope-theta"),
-    ("5.12.0", "embeddinggemma-300m", "cached", "config-drift"),
 ]
+if "GEMMA_DOCTOR_WHOLE_MATRIX" in os.environ:
+    SICK += [
+        ("5.16.1", "gemma-3-270m", "crop", "crop-parity"),
+        ("4.57.6", "gemma-3-270m", "chunked-prefill", "chunked-prefill-parity"),
+        ("4.52.4", "gemma-3-270m", "second-turn", "past-key-length"),
+        ("4.52.4", "gemma-3-270m", "forward-loop", "forward-loop-parity"),
+        ("5.5.4", "gemma-3n-E2B-it", "uncached", "uncached-parity"),
+        ("5.12.0", "embeddinggemma-300m", "cached", "config-drift"),
+    ]
 
 
 @pytest.mark.slow
