@@ -470,7 +470,7 @@ def test_what_cannot_be_examined_is_refused_in_words() -> None:
         ({"depth": "thorough"}, "depth is 'thorough'"),
         ({"seed": -1}, "seed is -1"),
         ({"select": ["maskk"]}, "did you mean mask"),
-        ({"severity": {"mask-pattern": "bad"}}, "severity is 'bad'"),
+        ({"severity": {"mask-pattern": "bad"}}, "severity of mask-pattern is 'bad'"),
         ({"thresholds": {"mask-pattern": {"nothing": 1}}}, "has no threshold 'nothing'"),
         ({"suppress": [{"check": "mask-pattern"}]}, "without a reason"),
         ({"expect": {"hidden_size": 3}}, "no check compares hidden_size"),
