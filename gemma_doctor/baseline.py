@@ -35,6 +35,7 @@ class KnownFinding:
         passes: names; empty for every pass.
         route: that was held against the reference route, or empty.
         reason: why it is put up with, if somebody wrote it into the file.
+        value: what was observed, of a finding about keys of the configuration: another value is another fault.
     """
 
     check: str
@@ -44,6 +45,7 @@ class KnownFinding:
     passes: tuple[str, ...] = ()
     route: str = ""
     reason: str = ""
+    value: str = ""
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -197,4 +199,7 @@ def _worse(finding: Finding, alike: Sequence[KnownFinding], ran: Sequence[str]) 
         passes = [name for name in finding.where.passes if name in ran and name not in before]
         if passes:
             said.append(f"now in the pass{'es' if len(passes) > 1 else ''} {', '.join(passes)} as well")
+    values = [one.value for one in alike]
+    if finding.keys and all(values) and finding.observed not in values:
+        said.append(f"now {finding.observed}, was {', '.join(values)}")
     return "; ".join(said)

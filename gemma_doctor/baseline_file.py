@@ -97,6 +97,7 @@ def _finding(value: object) -> KnownFinding:
         passes=_texts(value, "passes"),
         route=_text(value, "route"),
         reason=_text(value, "reason"),
+        value=_text(value, "value"),
     )
 
 
@@ -161,7 +162,14 @@ def _findings(report: Report, old: Baseline | None) -> dict[str, Any]:
             reason = before[mark].reason if mark in before else ""
             where = finding.where
             kept[mark] = KnownFinding(
-                finding.check, finding.title, finding.severity, where.layers, where.passes, where.route, reason
+                check=finding.check,
+                title=finding.title,
+                severity=finding.severity,
+                layers=where.layers,
+                passes=where.passes,
+                route=where.route,
+                reason=reason,
+                value=finding.observed if finding.keys else "",
             )
     ordered = sorted(kept.items(), key=lambda item: (item[1].check, item[1].title, item[0]))
     return {mark: _written(one) for mark, one in ordered}
@@ -170,7 +178,13 @@ def _findings(report: Report, old: Baseline | None) -> dict[str, Any]:
 def _written(one: KnownFinding) -> dict[str, Any]:
     """What is empty is left out."""
     told: dict[str, Any] = {"check": one.check, "title": one.title, "severity": one.severity.word}
-    more = {"layers": ", ".join(ranges(one.layers)), "passes": [*one.passes], "route": one.route, "reason": one.reason}
+    more = {
+        "layers": ", ".join(ranges(one.layers)),
+        "passes": [*one.passes],
+        "route": one.route,
+        "reason": one.reason,
+        "value": one.value,
+    }
     return told | {key: value for key, value in more.items() if value}
 
 

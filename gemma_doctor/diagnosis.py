@@ -51,7 +51,8 @@ def diagnose(settings: Settings, progress: Progress) -> Report:
         in_use = routes.declared(settings.routes, settings.depth)
         known = concerning(version_of("transformers"), subject.config, in_use=in_use)
         return _report(subject, settings, checks, PublishedOnly(subject.config, known), {}, started)
-    from gemma_doctor.loading import admit  # imports torch
+    import gemma_doctor.capture.collector  # noqa: F401 (imports torch, which takes its time)
+    from gemma_doctor.loading import admit
 
     loading = time.perf_counter()
     patient = admit(subject, settings, progress)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fake_reports import EARLY_DROP, HEALTHY, LOOP, RIGHT_PADDING, SHIFT, SICK, result, with_results
 
-from gemma_doctor import baseline_file, cli
+from gemma_doctor import baseline_file, cli, presets
 from gemma_doctor.baseline import KNOWN, Baseline, accepted, compare, conditions, difference, require_same_subject
 from gemma_doctor.baseline_file import baseline_of, measured_figures, read
 from gemma_doctor.capture import good_run as capture
@@ -585,3 +585,18 @@ def test_the_verdict_is_in_the_schema_of_the_report() -> None:
     known = set_aside(SICK.results, (), accepted(None, SICK.results), TODAY)
     word = verdict.verdict(replace(SICK, results=known[0], suppressed=known[1]))
     assert word in schemas.load("report")["properties"]["verdict"]["enum"]
+
+
+def test_another_value_of_a_known_key_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A window of 256 that is put up with says nothing of one of 5."""
+    folder = tmp_path / "m"
+    folder.mkdir()
+    config = presets.load("gemma-3-270m")
+    command = ["check", str(folder), "--static", "--expect", "gemma-3-270m", "--baseline", str(tmp_path / "b.json")]
+    (folder / "config.json").write_text(json.dumps({**config, "sliding_window": 256}), encoding="utf-8")
+    assert cli.main([*command, "--update-baseline"]) == 0
+    assert cli.main(command) == 0
+    (folder / "config.json").write_text(json.dumps({**config, "sliding_window": 5}), encoding="utf-8")
+    capsys.readouterr()
+    assert cli.main(command) == 1
+    assert "worse than in the baseline: sliding-window" in capsys.readouterr().out

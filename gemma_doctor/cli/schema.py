@@ -13,7 +13,7 @@ NAME = typer.Argument(metavar="NAME", help="One of them, such as report or run-f
 
 
 def schema(name: Annotated[str | None, NAME] = None) -> None:
-    """Print a JSON Schema: of run file, report, facts."""
+    """Print the JSON Schema of what is read and written."""
     from gemma_doctor.report import schemas
 
     known = schemas.names()

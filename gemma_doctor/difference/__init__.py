@@ -66,7 +66,10 @@ def _kind(content: Mapping[str, Any], path: str) -> _Kind:
     elif "gemma_doctor" in content and "results" in content:
         kind = REPORT
     else:
-        raise DoctorError(f"{path}: neither a report of check nor a document of facts", HINT)
+        raise DoctorError(
+            f"{path}: neither a report of check nor a document of facts",
+            f'{HINT}; facts by hand begin {{"schema_version": {FACTS_VERSION}, "document": "{FACTS}", "layers": [{{"index": 0',
+        )
     version = content.get("schema_version")
     if version != kind.version or isinstance(version, bool):
         raise DoctorError(
