@@ -68,7 +68,7 @@ def _kind(content: Mapping[str, Any], path: str) -> _Kind:
     else:
         raise DoctorError(
             f"{path}: neither a report of check nor a document of facts",
-            f'{HINT}; facts by hand begin {{"schema_version": {FACTS_VERSION}, "document": "{FACTS}", "layers": [{{"index": 0',
+            f'{HINT}; facts by hand begin with "schema_version": {FACTS_VERSION}, "document": "{FACTS}"',
         )
     version = content.get("schema_version")
     if version != kind.version or isinstance(version, bool):
