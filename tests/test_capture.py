@@ -15,11 +15,12 @@ from gemma_doctor import compat
 from gemma_doctor.capture import recorder as recorder_module
 from gemma_doctor.capture import runs
 from gemma_doctor.capture.collector import Collector
+from gemma_doctor.capture.keys import _positions
 from gemma_doctor.capture.masks import mask_facts
 from gemma_doctor.capture.model_facts import attention_modules
 from gemma_doctor.capture.recorder import Recorder, recording
 from gemma_doctor.check import NotApplicable
-from gemma_doctor.evidence import SLIDING, MaskFacts
+from gemma_doctor.evidence import EMPTY_SLOT, SLIDING, MaskFacts
 from gemma_doctor.faults import all_faults
 from gemma_doctor.loading import Patient
 from gemma_doctor.settings import Settings
@@ -363,3 +364,13 @@ def test_settings_of_another_way_of_generating_are_left_out(
     assert all(torch.equal(one, other) for one, other in zip(run.logits, plain.logits, strict=True))
     assert model.generation_config is own
     assert (setting in compat.other_ways(model)) is (setting in compat.OTHER_WAYS)
+
+
+def test_a_key_that_is_zero_when_it_is_stored_is_no_empty_slot() -> None:
+    """A pad whose row of the embedding is zero has one; a slot where another token's key should be is empty."""
+    known = torch.randn(4, 8)
+    known[0] = 0.0
+    held = known.clone()
+    assert _positions(held, known, 0).tolist() == [0, 1, 2, 3]
+    held[2] = 0.0
+    assert _positions(held, known, 0).tolist() == [0, 1, EMPTY_SLOT, 3]

@@ -63,7 +63,8 @@ def _positions(held: torch.Tensor, known: torch.Tensor, first: int) -> torch.Ten
     as_due = (held - known[due.clamp(max=len(known) - 1)]).norm(dim=1) <= near
     as_due &= due < len(known)
     position = torch.where(as_due, due, UNRECOGNISED)
-    position[(held == 0).all(dim=1)] = EMPTY_SLOT
+    # a pad whose row of the embedding is zero has such a key itself
+    position[(held == 0).all(dim=1) & ~as_due] = EMPTY_SLOT
     lost = position == UNRECOGNISED
     if lost.any():
         same = torch.cdist(held[lost], known) <= near
