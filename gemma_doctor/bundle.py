@@ -6,7 +6,6 @@ Everything is made from a report whose texts have been redacted first, pictures 
 from __future__ import annotations
 
 import io
-import json
 import platform
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -117,8 +116,8 @@ def files(
     texts = {
         "report.txt": text_report.render(report, None, False, verbosity=1),
         "report.json": json_report.render(report),
-        "environment.json": _json(environment),
-        "config.json": _json(redact.all(technical(subject.published))),
+        "environment.json": json_report.dumped(environment),
+        "config.json": json_report.dumped(redact.all(technical(subject.published))),
     }
     if attempts.chosen[0] is not None:
         texts["reproduce.py"] = attempts.chosen[0].text
@@ -164,10 +163,6 @@ def _accelerator(device: str) -> str | None:
     import torch
 
     return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
-
-
-def _json(content: Any) -> str:
-    return json.dumps(json_report.plain(content), indent=2, allow_nan=False) + "\n"
 
 
 def zipped(content: Mapping[str, bytes]) -> bytes:

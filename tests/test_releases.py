@@ -6,7 +6,6 @@ The overlays are built by a script that is not part of this repository: TRANSFOR
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.overlays import OVERLAY, run_in
+
 ROOT = Path(__file__).parent.parent
-OVERLAY = os.environ.get("TRANSFORMERS_OVERLAY", "")
 # Some of each layer of the reading path; the whole drill of an older release takes ten minutes.
 FAULTS = (
     "window-ignored,window-too-wide,pads-visible,mask-too-short,positions-off-by-one,theta-of-one-kind,cos-sin-stale,"
@@ -31,20 +31,6 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not OVERLAY, reason="TRANSFORMERS_OVERLAY names no script that builds overlays of releases"),
 ]
-
-
-def run_in(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    overlay = subprocess.run(
-        ["bash", OVERLAY, sys.executable, release], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": overlay, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("release", CORE)

@@ -18,9 +18,9 @@ from gemma_doctor.finding import CheckResult, Finding, Location, Outcome, Report
 from gemma_doctor.redaction import Redactor
 from gemma_doctor.reproduction import Attempts, Script, Trial, attempted, written
 from gemma_doctor.reproduction.trial import tried
+from tests.overlays import OVERLAY, run_in
 
 ROOT = Path(__file__).parent.parent
-OVERLAY = os.environ.get("TRANSFORMERS_OVERLAY", "")
 CRASH = "ValueError: Cannot crop a sliding layer of 64 tokens"
 ROUTES = (
     "cached", "uncached", "uncached-generate", "static-cache", "chunked-prefill", "assisted", "prompt-lookup",
@@ -209,17 +209,3 @@ def test_a_public_fault_is_reproduced_where_it_lives_alone(
     assert there.returncode == 1, there.stdout + there.stderr
     assert here.returncode == 0, here.stdout + here.stderr
     assert "not reproduced in transformers" in here.stdout
-
-
-def run_in(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    overlay = subprocess.run(
-        ["bash", OVERLAY, sys.executable, release], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": overlay, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gemma_doctor.finding import counted
 from gemma_doctor.report.escape import escape
-from gemma_doctor.report.json import plain
+from gemma_doctor.report.json import dumped
 from gemma_doctor.report.lines import BLANK, Line, draw
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def document(difference: Difference) -> str:
         "exit_code": difference.exit_code,
         **asdict(difference),
     }
-    return json.dumps(plain(content), indent=2, allow_nan=False) + "\n"
+    return dumped(content)
 
 
 def text(difference: Difference, width: int | None = None, color: bool = False) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from gemma_doctor.drilled import BROKEN, Drilled, DrillReport, Verdict
 from gemma_doctor.finding import counted
 from gemma_doctor.report.heading import heading, subject_name
-from gemma_doctor.report.json import plain
+from gemma_doctor.report.json import dumped
 from gemma_doctor.report.lines import BLANK, Line, draw
 
 SCHEMA_VERSION = 1
@@ -256,7 +256,7 @@ def document(report: DrillReport) -> str:
         "faults": [_fault(one) for one in report.drilled],
         "timing": {**report.timing, "faults": _times(report.drilled)},
     }
-    return json.dumps(plain(content), indent=2, allow_nan=False) + "\n"
+    return dumped(content)
 
 
 def _score(report: DrillReport) -> dict[str, int]:

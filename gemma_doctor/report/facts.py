@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from gemma_doctor.evidence import theta_in_words
 from gemma_doctor.finding import ranges
 from gemma_doctor.report.escape import escape
-from gemma_doctor.report.json import plain
+from gemma_doctor.report.json import dumped
 from gemma_doctor.report.plan import columns
 
 HEAD = ("layer kind", "layers", "window", "theta", "rotation", "heads", "kv heads", "head dim", "scale", "keys of")
@@ -31,7 +30,7 @@ WORDS = {
 
 def document(facts: Mapping[str, Any]) -> str:
     """JSON, pure ASCII, ending in a newline."""
-    return json.dumps(plain(facts), indent=2, allow_nan=False) + "\n"
+    return dumped(facts)
 
 
 def text(facts: Mapping[str, Any]) -> str:

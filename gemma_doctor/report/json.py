@@ -53,7 +53,7 @@ def render(report: Report) -> str:
         ],
         "timing": report.timing,
     }
-    return json.dumps(plain(document), indent=2, allow_nan=False) + "\n"
+    return dumped(document)
 
 
 def _counts(report: Report) -> dict[str, int]:
@@ -92,6 +92,11 @@ def _finding(finding: Finding, fingerprint: str) -> dict[str, Any]:
         "figure": PurePath(finding.figure).name,
         "fingerprint": fingerprint,
     }
+
+
+def dumped(content: Any) -> str:
+    """A document as every command writes it: pure ASCII, no NaN, ending in a newline."""
+    return json.dumps(plain(content), indent=2, allow_nan=False) + "\n"
 
 
 def plain(value: Any) -> Any:
